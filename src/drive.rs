@@ -1,0 +1,254 @@
+//! The outermost frame of a run: it races the chain against everything that may end it from outside.
+
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use pin_project::pin_project;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::attempt::Attempt;
+use crate::cancel::Cause;
+use crate::context::Context;
+use crate::error::{ConfigError, Error, Kind};
+use crate::event::{Observers, What};
+use crate::life::Place;
+use crate::operation::{Answer, Function, Leaf, Operation};
+use crate::outcome::Tail;
+use crate::policy::{Call, Outcome, Policy, Site};
+use crate::rng::Rng;
+use crate::run::{Alarm, Core, Frame, Last, Scope, Stopped};
+use crate::verdict::Verdict;
+
+/// Runs an operation once through `policies`, the first being the outermost.
+///
+/// The operation is a closure that is called for every attempt. Its `Ok` is a success and any `Err` is taken to be worth
+/// another attempt: **tell it which errors are permanent**, see [`operation`](crate::operation).
+///
+/// For more than one call to the same dependency build an [`Executor`](crate::Executor).
+///
+/// ```
+/// use std::time::Duration;
+/// use steadfast::{Context, Retry, Timeout, try_do};
+///
+/// # let clock = steadfast::clock::Clock::manual();
+/// # clock.block_on(async {
+/// # let cx = Context::new().with_clock(&clock);
+/// let policies = (Retry::exponential(), Timeout::secs(2));
+/// let answer = try_do(&cx, |attempt| async move {
+///     if attempt.is_retry() { Ok("at last") } else { Err("busy") }
+/// }, policies).await;
+/// assert_eq!(answer.unwrap(), "at last");
+/// # });
+/// ```
+///
+/// # Errors
+/// An [`Error`] that says why there is no result. Settings that cannot work end the run with
+/// [`Kind::Misconfigured`] before anything is started, and so does a context that is cancelled already.
+///
+/// # Cancel safety
+/// Dropping the future drops the running attempt and gives everything back: permits, places, timers.
+#[inline(always)]
+pub fn try_do<T, E, F, Fut, P>(cx: &Context, f: F, policies: P) -> impl Future<Output = Result<T, Error<E>>>
+where
+    T: Send,
+    E: Send,
+    F: Fn(Attempt) -> Fut + Sync,
+    Fut: Future<Output: Answer<T, E>> + Send,
+    P: Policy<T, E>,
+{
+    try_op(cx, Function(f), policies)
+}
+
+/// [`try_do`] for an operation that has more to say than a closure: see [`op`](crate::op) and [`Operation`].
+///
+/// # Errors
+/// As [`try_do`].
+///
+/// # Cancel safety
+/// As [`try_do`].
+#[inline(always)]
+pub fn try_op<T, E, O, P>(cx: &Context, operation: O, policies: P) -> impl Future<Output = Result<T, Error<E>>>
+where
+    T: Send,
+    E: Send,
+    O: Operation<T, E>,
+    P: Policy<T, E>,
+{
+    async move {
+        let site = &mut Site::new(cx.clock());
+        if let Err(refused) = policies.validate(site) {
+            return Err(Error::misconfigured(refused));
+        }
+        let rng = cx.rng().unwrap_or(Rng::THREAD);
+        let core = Core::new(cx.clock(), cx, Observers::NONE, rng, None, None);
+        drive(&core, &operation, &policies).await.result
+    }
+}
+
+/// What came of a run, with more detail than its result.
+pub(crate) struct Ended<T, E> {
+    pub(crate) result: Result<T, Error<E>>,
+    pub(crate) tail: Tail,
+    pub(crate) stopped: Option<Stopped>,
+    pub(crate) attempts: u32,
+}
+
+/// Runs an operation through a chain that was validated.
+#[inline(always)]
+pub(crate) async fn drive<T: Send, E: Send, O: Operation<T, E>, P: Policy<T, E>>(
+    core: &Core<'_>,
+    operation: &O,
+    policies: &P,
+) -> Ended<T, E> {
+    let last = Last::new();
+    let frame = Frame { scope: Scope::root(core), last: &last };
+    if let Some(error) = refuse(core, operation.check()) {
+        return finish(core, &frame, Outcome::new(Err(error), Verdict::Ignored));
+    }
+    core.emit(1, 0, || What::RunStarted);
+    // The chain is dropped at the end of this statement, after the scope was told why.
+    let raced = Race { scope: &frame.scope, chain: policies.run(Call::first(&frame), Leaf(operation)), place: Place::new(core.life), watch: None }.await;
+    match raced {
+        Ok(outcome) => finish(core, &frame, outcome),
+        Err(cause) => {
+            last.stop(Stopped::Ended(cause));
+            finish(core, &frame, Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored))
+        }
+    }
+}
+
+/// Why a run may not even begin. An already cancelled context runs nothing and takes nothing.
+#[inline(always)]
+fn refuse<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+    let open = core.life.is_none_or(|life| life.is_open());
+    if open && core.is_quiet() && core.context.max_attempts().is_none() && checked.is_ok() {
+        return None;
+    }
+    refuse_slow(core, checked)
+}
+
+#[cold]
+fn refuse_slow<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+    if core.life.is_some_and(|life| !life.is_open()) {
+        return Some(Error::refused(Kind::ShutDown));
+    }
+    if core.context.max_attempts() == Some(0) {
+        let config = ConfigError::new("Context::with_max_attempts", 0, "must be at least 1");
+        return Some(Error::misconfigured(config));
+    }
+    if let Err(config) = checked {
+        return Some(Error::misconfigured(config));
+    }
+    core.ended().map(|cause| Error::refused(cause.into()))
+}
+
+/// Fills in what only the run knows.
+#[inline(always)]
+fn finish<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, mut outcome: Outcome<T, E>) -> Ended<T, E> {
+    let attempts = frame.scope.started();
+    let stopped = if outcome.verdict == Verdict::Success { None } else { settle(core, frame, &mut outcome) };
+    core.emit(attempts.max(1), 0, || {
+        let error = outcome.result.as_ref().err().map(Error::kind);
+        What::RunFinished { error, attempts, elapsed: core.elapsed() }
+    });
+    Ended { result: outcome.result, tail: outcome.tail, stopped, attempts }
+}
+
+#[cold]
+#[inline(never)]
+fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: &mut Outcome<T, E>) -> Option<Stopped> {
+    let mut stopped = frame.last.stopped();
+    if let Err(error) = &mut outcome.result {
+        // A failure that arrives together with the caller's cancellation is that cancellation, as far as the caller cares.
+        if !outcome.verdict.is_answer()
+            && outcome.verdict != Verdict::Ignored
+            && let Some(cause) = core.ended()
+        {
+            error.set_kind(cause.into());
+            stopped = Some(Stopped::Ended(cause));
+        }
+        error.set_attempts(frame.scope.started());
+        error.set_name(core.name);
+        error.set_final(matches!(outcome.verdict, Verdict::Permanent | Verdict::Fatal | Verdict::Ignored));
+        frame.last.attach_to(error);
+        let elapsed = core.elapsed();
+        if elapsed > Duration::ZERO {
+            error.set_elapsed(elapsed);
+        }
+    }
+    match (stopped, outcome.verdict) {
+        (None, Verdict::Rejected { .. }) => Some(Stopped::Rejected),
+        (stopped, _) => stopped,
+    }
+}
+
+/// Races the chain against the caller's token, the executor's shutdown and the deadline, a ready result first.
+#[pin_project]
+struct Race<'a, 'run, F> {
+    scope: &'a Scope<'run>,
+    #[pin]
+    chain: F,
+    place: Place<'run>,
+    /// Made when the chain is first pending, and only if the caller brought something to watch.
+    watch: Option<Pin<Box<Watch<'run>>>>,
+}
+
+impl<F: Future> Future for Race<'_, '_, F> {
+    type Output = Result<F::Output, Cause>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Result<F::Output, Cause>> {
+        let this = self.project();
+        let core = this.scope.core;
+        core.begin_poll();
+        if let Poll::Ready(outcome) = this.chain.poll(cx) {
+            return Poll::Ready(Ok(outcome));
+        }
+        let cause = pending(core, this.place, this.watch, cx);
+        cause.map(|cause| {
+            this.scope.give_up(cause.into());
+            Err(cause)
+        })
+    }
+}
+
+/// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
+fn pending<'run>(
+    core: &'run Core<'run>,
+    place: &mut Place<'run>,
+    watch: &mut Option<Pin<Box<Watch<'run>>>>,
+    cx: &mut TaskContext<'_>,
+) -> Poll<Cause> {
+    if !core.is_quiet() {
+        let watch = watch.get_or_insert_with(|| Box::pin(Watch::new(core)));
+        if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
+            return Poll::Ready(cause);
+        }
+    }
+    place.poll(cx).map(|()| Cause::ShutDown)
+}
+
+/// What the caller brought to end a pending run with.
+#[pin_project]
+struct Watch<'run> {
+    #[pin]
+    token: Option<WaitForCancellationFutureOwned>,
+    #[pin]
+    alarm: Alarm<'run>,
+}
+
+impl<'run> Watch<'run> {
+    fn new(core: &'run Core<'run>) -> Watch<'run> {
+        let token = core.context.token().map(|token| token.clone().cancelled_owned());
+        Watch { token, alarm: Alarm::new(core, core.deadline) }
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, core: &Core<'_>) -> Poll<Cause> {
+        let this = self.project();
+        if this.token.as_pin_mut().is_some_and(|token| token.poll(cx).is_ready()) {
+            return Poll::Ready(Cause::Cancelled);
+        }
+        this.alarm.poll(cx, core.armed()).map(|()| Cause::DeadlineExceeded)
+    }
+}

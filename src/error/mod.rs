@@ -1,0 +1,412 @@
+//! One error for the whole chain: what the library says, and what the operation last said.
+
+mod config;
+mod head;
+mod kind;
+mod name;
+mod opaque;
+mod refusal;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use self::config::ConfigError;
+use self::head::Head;
+pub use self::kind::{Full, Kind, Limit};
+pub use self::name::{MAX_NAMES, Name};
+pub use self::opaque::{BoxError, Opaque};
+pub use self::refusal::Refusal;
+
+/// Ends a run that has no result: says why, and keeps the last error of the operation if there was one.
+///
+/// Whatever a policy does to a call, its caller gets this one type. [`kind`](Error::kind) is for `match`,
+/// [`last`](Error::last) is the operation's own error, `Display` is one line to act on:
+///
+/// ```text
+/// billing: circuit breaker open, next trial in 12.4 s (after 2 attempts; last error: connection refused)
+/// ```
+///
+/// # Into other errors
+/// `?` takes an `Error<E>` into `anyhow::Error` and `Box<dyn Error + Send + Sync>` as it is, if `E` is a standard error;
+/// [`boxed`](Error::boxed) does so for an `E` that is not one (`anyhow::Error`, `BoxError`, `String`);
+/// [`flatten`](Error::flatten) gives a plain `E` that can say what a [`Refusal`] says.
+///
+/// ```
+/// # use steadfast::{Context, Retry, error::{Kind, Limit}, try_do};
+/// # let clock = steadfast::clock::Clock::manual();
+/// # clock.block_on(async {
+/// # let cx = Context::new().with_clock(&clock);
+/// let run = try_do(&cx, |_| async { Err::<(), _>("no route to host") }, Retry::immediate().max_attempts(2));
+/// let error = run.await.unwrap_err();
+/// assert_eq!(error.kind(), Kind::Exhausted { by: Limit::Attempts });
+/// assert_eq!(error.last(), Some(&"no route to host"));
+/// assert_eq!(error.to_string(), "gave up: no attempts left (after 2 attempts; last error: no route to host)");
+/// # });
+/// ```
+// Kept at four words: every layer of a chain hands this type on by value, also when the call succeeds.
+pub struct Error<E> {
+    head: Head,
+    name: Option<Name>,
+    more: Option<Box<More<E>>>,
+}
+
+/// What only an error that an operation took part in has to say.
+struct More<E> {
+    last: Option<E>,
+    /// Errors before `last`, oldest first; `None` unless `Retry::keep_errors` asked.
+    history: Option<Vec<E>>,
+    elapsed: Duration,
+    config: Option<ConfigError>,
+}
+
+impl<E> Error<E> {
+    /// The operation ended with `error`.
+    #[must_use]
+    pub fn failed(error: E) -> Error<E> {
+        Error { head: Head::new(Kind::Failed), name: None, more: Some(Box::new(More { last: Some(error), ..More::default() })) }
+    }
+
+    /// The library, or a policy of yours, says `kind`; nothing is known of the operation. Allocates nothing.
+    #[must_use]
+    pub fn refused(kind: Kind) -> Error<E> {
+        Error { head: Head::new(kind), name: None, more: None }
+    }
+
+    /// A setting cannot work.
+    #[must_use]
+    pub fn misconfigured(config: ConfigError) -> Error<E> {
+        let more = More { config: Some(config), ..More::default() };
+        Error { head: Head::new(Kind::Misconfigured), name: None, more: Some(Box::new(more)) }
+    }
+
+    /// Why the run ended.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.head.kind()
+    }
+
+    /// The last error of the operation, if there was one.
+    #[must_use]
+    pub fn last(&self) -> Option<&E> {
+        self.more.as_ref()?.last.as_ref()
+    }
+
+    /// The last error of the operation, by value.
+    #[must_use]
+    pub fn into_last(self) -> Option<E> {
+        self.more?.last
+    }
+
+    /// The errors that `Retry::keep_errors(n)` kept, oldest first, the last one included; none without it.
+    pub fn history(&self) -> impl Iterator<Item = &E> {
+        self.more.iter().flat_map(|more| more.history.iter().flat_map(|history| history.iter().chain(&more.last)))
+    }
+
+    /// How many times the operation was started, hedges included.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.head.attempts
+    }
+
+    /// The time from the run's first look at the clock to its end; zero if it never had to look.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.more.as_ref().map_or(Duration::ZERO, |more| more.elapsed)
+    }
+
+    /// The name of the policy that refused if it has one, else of the executor.
+    #[must_use]
+    pub fn policy(&self) -> Option<&'static str> {
+        self.name.map(Name::as_str)
+    }
+
+    /// How long to stay away: the time to the next trial or permit, or the pause that the dependency asked for and that
+    /// was longer than `Retry::max_retry_after`.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.head.retry_after()
+    }
+
+    /// Whether a [`Timeout`](crate::Timeout) ended the run, or the deadline of its context did.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.kind(), Kind::TimedOut { .. } | Kind::DeadlineExceeded)
+    }
+
+    /// Whether the caller cancelled the run.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.kind() == Kind::Cancelled
+    }
+
+    /// Whether an open circuit breaker ended the run. Such an error is not permanent.
+    #[must_use]
+    pub fn is_circuit_open(&self) -> bool {
+        matches!(self.kind(), Kind::CircuitOpen { .. })
+    }
+
+    /// Whether a limit ended a run whose last error was worth another attempt.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        matches!(self.kind(), Kind::Exhausted { .. })
+    }
+
+    /// Whether a policy refused the call: breaker, rate limit, bulkhead, load shedding.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        self.kind().is_rejection()
+    }
+
+    /// What the library says, without the operation's error: `Clone`, `'static` and a standard error.
+    #[must_use]
+    pub fn refusal(&self) -> Refusal {
+        Refusal {
+            kind: self.kind(),
+            attempts: self.attempts(),
+            elapsed: self.elapsed(),
+            policy: self.name,
+            retry_after: self.retry_after(),
+            config: self.more.as_ref().and_then(|more| more.config.clone()),
+        }
+    }
+
+    /// The two halves: what the library says, and the last error of the operation.
+    #[must_use]
+    pub fn split(self) -> (Refusal, Option<E>) {
+        (self.refusal(), self.into_last())
+    }
+
+    /// An `E` alone: the operation's error if that is why the run ended, else what `E` makes of the [`Refusal`].
+    ///
+    /// ```
+    /// # use steadfast::{Context, Refusal, Retry, try_do};
+    /// #[derive(Debug)]
+    /// enum AppError {
+    ///     NotFound,
+    ///     Unavailable(Refusal),
+    /// }
+    /// impl From<Refusal> for AppError {
+    ///     fn from(refusal: Refusal) -> AppError {
+    ///         AppError::Unavailable(refusal)
+    ///     }
+    /// }
+    /// async fn user(cx: &Context) -> Result<String, AppError> {
+    ///     let name = try_do(cx, |_| async { Err(AppError::NotFound) }, ()).await.map_err(|error| error.flatten())?;
+    ///     Ok(name)
+    /// }
+    /// # let clock = steadfast::clock::Clock::manual();
+    /// # clock.block_on(async {
+    /// assert!(matches!(user(&Context::new().with_clock(&clock)).await, Err(AppError::NotFound)));
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn flatten(self) -> E
+    where
+        E: From<Refusal>,
+    {
+        match self.split() {
+            (refusal, Some(last)) if matches!(refusal.kind, Kind::Failed | Kind::Exhausted { .. }) => last,
+            (refusal, _) => E::from(refusal),
+        }
+    }
+
+    /// The same error, its operation's error as a standard error: for `?` where `E` is an `anyhow::Error`, a `BoxError`
+    /// or a `String`.
+    #[must_use]
+    pub fn boxed(self) -> Error<Opaque>
+    where
+        E: Into<BoxError>,
+    {
+        self.map(|error| Opaque::new(error.into()))
+    }
+
+    /// The same error with the operation's errors changed by `f`.
+    #[must_use]
+    pub fn map<F>(self, mut f: impl FnMut(E) -> F) -> Error<F> {
+        let more = self.more.map(|more| {
+            let More { last, history, elapsed, config } = *more;
+            let history = history.map(|history| history.into_iter().map(&mut f).collect());
+            Box::new(More { last: last.map(&mut f), history, elapsed, config })
+        });
+        Error { head: self.head, name: self.name, more }
+    }
+}
+
+/// What the policies and the run write into an error on its way out.
+impl<E> Error<E> {
+    pub(crate) fn set_kind(&mut self, kind: Kind) {
+        self.head.set_kind(kind);
+    }
+
+    pub(crate) fn set_retry_after(&mut self, wait: Duration) {
+        self.head.set_wait(wait);
+    }
+
+    /// Remembers that trying again cannot help, for a chain that has this whole run as its operation.
+    pub(crate) fn set_final(&mut self, finally: bool) {
+        self.head.finally = finally;
+    }
+
+    pub(crate) fn is_final(&self) -> bool {
+        self.head.finally
+    }
+
+    pub(crate) fn set_attempts(&mut self, attempts: u32) {
+        self.head.attempts = attempts;
+    }
+
+    /// Names the origin, unless something further inside has named itself.
+    pub(crate) fn set_name(&mut self, name: Option<Name>) {
+        self.name = self.name.or(name);
+    }
+
+    pub(crate) fn set_elapsed(&mut self, elapsed: Duration) {
+        self.more_mut().elapsed = elapsed;
+    }
+
+    /// Attaches what the operation said before, unless this error has an operation's error of its own.
+    pub(crate) fn attach(&mut self, last: Option<E>, history: Option<Vec<E>>) {
+        if last.is_none() && history.is_none() {
+            return;
+        }
+        let more = self.more_mut();
+        more.history = history;
+        match (&more.last, &mut more.history) {
+            (None, _) => more.last = last,
+            (Some(_), Some(history)) => history.extend(last),
+            (Some(_), None) => {}
+        }
+    }
+
+    pub(crate) fn take_last(&mut self) -> Option<E> {
+        self.more.as_mut()?.last.take()
+    }
+
+    fn more_mut(&mut self) -> &mut More<E> {
+        self.more.get_or_insert_default()
+    }
+}
+
+impl<E> Default for More<E> {
+    fn default() -> Self {
+        More { last: None, history: None, elapsed: Duration::ZERO, config: None }
+    }
+}
+
+impl<E: fmt::Debug> fmt::Debug for Error<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("Error");
+        fields.field("kind", &self.kind()).field("attempts", &self.attempts()).field("elapsed", &self.elapsed());
+        if let Some(name) = self.name {
+            fields.field("policy", &name);
+        }
+        if let Some(config) = self.more.as_ref().and_then(|more| more.config.as_ref()) {
+            fields.field("config", config);
+        }
+        fields.field("last", &self.last()).finish()
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for Error<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refusal = self.refusal();
+        match (self.last(), self.kind()) {
+            (Some(last), Kind::Failed) => {
+                refusal.write_name(f)?;
+                write!(f, "{last}")?;
+                if self.attempts() > 1 { write!(f, " (after {} attempts)", self.attempts()) } else { Ok(()) }
+            }
+            (last, _) => refusal.write(f, last.map(|last| last as &dyn fmt::Display)),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let more = self.more.as_ref()?;
+        match &more.config {
+            Some(config) => Some(config),
+            None => more.last.as_ref().map(|last| last as _),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_stays_small() {
+        assert!(size_of::<Error<()>>() <= 40);
+        assert_eq!(size_of::<Error<()>>(), 32);
+        assert_eq!(size_of::<Error<[u8; 200]>>(), 32);
+        assert_eq!(size_of::<Result<u64, Error<String>>>(), 32, "a result is no larger than its error");
+    }
+
+    #[test]
+    fn display_is_one_line_to_act_on() {
+        let mut error = Error::refused(Kind::CircuitOpen { retry_after: Some(Duration::from_millis(12_400)) });
+        error.set_attempts(2);
+        error.set_name(Some(Name::new("billing").unwrap()));
+        error.attach(Some("connection refused"), None);
+        let line = "billing: circuit breaker open, next trial in 12.4 s (after 2 attempts; last error: connection refused)";
+        assert_eq!(error.to_string(), line);
+        assert_eq!(error.retry_after(), Some(Duration::from_millis(12_400)));
+    }
+
+    #[test]
+    fn an_operations_own_error_speaks_for_itself() {
+        let mut error = Error::failed("not found");
+        error.set_attempts(1);
+        assert_eq!(error.to_string(), "not found");
+        error.set_attempts(3);
+        assert_eq!(error.to_string(), "not found (after 3 attempts)");
+    }
+
+    #[test]
+    fn the_first_name_stays() {
+        let (inner, outer) = (Name::new("shard-7").unwrap(), Name::new("billing").unwrap());
+        let mut error = Error::<()>::refused(Kind::Overloaded);
+        error.set_name(None);
+        error.set_name(Some(inner));
+        error.set_name(Some(outer));
+        assert_eq!(error.policy(), Some("shard-7"));
+    }
+
+    #[test]
+    fn history_includes_the_last_error_and_is_empty_unless_kept() {
+        let mut error = Error::failed(3);
+        assert_eq!(error.history().count(), 0);
+        error.attach(None, Some(vec![1, 2]));
+        assert_eq!(error.history().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(error.into_last(), Some(3));
+    }
+
+    #[test]
+    fn every_kind_survives_the_packing() {
+        let wait = Duration::from_millis(1500);
+        let kinds = [
+            Kind::Failed,
+            Kind::Exhausted { by: Limit::Attempts },
+            Kind::Exhausted { by: Limit::Elapsed },
+            Kind::Exhausted { by: Limit::Deadline },
+            Kind::Exhausted { by: Limit::RetryAfter },
+            Kind::Exhausted { by: Limit::Budget },
+            Kind::TimedOut { limit: wait },
+            Kind::DeadlineExceeded,
+            Kind::Cancelled,
+            Kind::CircuitOpen { retry_after: None },
+            Kind::CircuitOpen { retry_after: Some(wait) },
+            Kind::RateLimited { retry_after: None },
+            Kind::RateLimited { retry_after: Some(wait) },
+            Kind::BulkheadFull { why: Full::Queue },
+            Kind::BulkheadFull { why: Full::Wait },
+            Kind::Overloaded,
+            Kind::ShutDown,
+            Kind::Misconfigured,
+        ];
+        for kind in kinds {
+            assert_eq!(Error::<()>::refused(kind).kind(), kind);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the library says, apart from the operation's error.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::config::ConfigError;
+use super::kind::Kind;
+use super::name::Name;
+
+/// What the library says of a run that has no result: the half of an [`Error`](super::Error) that does not depend on the
+/// operation's error type. A user's own error enum keeps one, see [`Error::flatten`](super::Error::flatten).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    pub(super) kind: Kind,
+    pub(super) attempts: u32,
+    pub(super) elapsed: Duration,
+    pub(super) policy: Option<Name>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) config: Option<ConfigError>,
+}
+
+impl Refusal {
+    /// Why the run ended.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How many times the operation was started, hedges included.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// The time from the run's first look at the clock to its end; zero if it never had to look.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// The name of the policy that refused if it has one, else of the executor.
+    #[must_use]
+    pub fn policy(&self) -> Option<&'static str> {
+        self.policy.map(Name::as_str)
+    }
+
+    /// How long to stay away, if it is known. See [`Error::retry_after`](super::Error::retry_after).
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The setting that was refused, if the kind is [`Kind::Misconfigured`].
+    #[must_use]
+    pub fn config(&self) -> Option<&ConfigError> {
+        self.config.as_ref()
+    }
+
+    pub(super) fn write_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.policy {
+            Some(name) => write!(f, "{name}: "),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, last: Option<&dyn fmt::Display>) -> fmt::Result {
+        self.write_name(f)?;
+        match &self.config {
+            Some(config) => write!(f, "{}: {config}", self.kind)?,
+            None => write!(f, "{}", self.kind)?,
+        }
+        let attempts = self.attempts;
+        let plural = if attempts == 1 { "" } else { "s" };
+        match last {
+            Some(last) => write!(f, " (after {attempts} attempt{plural}; last error: {last})"),
+            None if attempts > 0 => write!(f, " (after {attempts} attempt{plural})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, None)
+    }
+}
+
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.config.as_ref().map(|config| config as _)
+    }
+}

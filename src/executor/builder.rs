@@ -1,0 +1,77 @@
+//! How an executor is put together.
+
+use std::sync::Arc;
+
+use super::{Executor, Shared};
+use crate::clock::Clock;
+use crate::error::{ConfigError, Name};
+use crate::event::{Observer, Observers};
+use crate::life::Life;
+use crate::policy::{Settings, Site};
+use crate::rng::Rng;
+
+/// Builds an [`Executor`]; from [`Executor::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder<P> {
+    name: Result<Name, ConfigError>,
+    clock: Clock,
+    rng: Option<Rng>,
+    observers: Observers,
+    policies: P,
+}
+
+impl Builder<()> {
+    pub(super) fn new(name: &str) -> Builder<()> {
+        Builder {
+            name: Name::new(name),
+            clock: Clock::tokio(),
+            rng: None,
+            observers: Observers::default(),
+            policies: (),
+        }
+    }
+}
+
+impl<P> Builder<P> {
+    /// The policies, from the outside in. Default: none. A plain closure's errors are all taken to be worth another
+    /// attempt: **tell the chain which are permanent**, with a judging policy innermost or with
+    /// [`op`](crate::op) or [`faults`](crate::operation::faults) at the operation.
+    pub fn policies<Q>(self, policies: Q) -> Builder<Q> {
+        let Builder { name, clock, rng, observers, policies: _ } = self;
+        Builder { name, clock, rng, observers, policies }
+    }
+
+    /// The clock of every run and every policy. Default: [`Clock::tokio`].
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Builder<P> {
+        self.clock = clock.into();
+        self
+    }
+
+    /// Draws all jitter from one source seeded with `seed`. Default: unseeded.
+    pub fn seed(mut self, seed: u64) -> Builder<P> {
+        self.rng = Some(Rng::seeded(seed));
+        self
+    }
+
+    /// Tells `observer` of what happens in every run. May be called several times; they are told in that order. Default:
+    /// nobody, and then no event is built.
+    pub fn observe(mut self, observer: impl Observer) -> Builder<P> {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// Builds the executor.
+    ///
+    /// # Errors
+    /// The first setting that cannot work: the name, then each policy from the outside in.
+    pub fn build(self) -> Result<Executor<P>, ConfigError>
+    where
+        P: Settings,
+    {
+        self.policies.validate(&mut Site::new(&self.clock))?;
+        let Builder { name, clock, rng, observers, policies } = self;
+        let name = name?;
+        Ok(Executor(Arc::new(Shared { name, clock, rng, observers, life: Arc::new(Life::default()), policies })))
+    }
+}

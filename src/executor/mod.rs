@@ -1,0 +1,346 @@
+//! A chain, built once per dependency and shared.
+
+mod builder;
+mod erase;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::builder::Builder;
+pub use self::erase::Erased;
+use crate::attempt::Attempt;
+use crate::clock::Clock;
+use crate::context::Context;
+use crate::drive::drive;
+use crate::error::{Error, Name};
+use crate::event::Observers;
+use crate::life::Life;
+use crate::operation::{Answer, Function, Operation};
+use crate::policy::{Policy, Settings, Site};
+use crate::rng::Rng;
+use crate::run::Core;
+pub use crate::run::Stopped;
+
+/// A chain of policies for one dependency: built once, cloned freely, shared between tasks. Clones are the same executor.
+///
+/// It owns a clock, a source of randomness, a name for errors and events, observers, and its own end: see
+/// [`close`](Executor::close) and [`shutdown`](Executor::shutdown). One executor serves operations of any result type,
+/// as far as its policies do.
+///
+/// ```
+/// use steadfast::{Executor, Retry, Timeout};
+///
+/// # let clock = steadfast::clock::Clock::manual();
+/// # clock.block_on(async {
+/// let billing = Executor::builder("billing")
+///     .policies((Retry::exponential(), Timeout::secs(2)))
+/// #   .clock(&clock)
+///     .build()?;
+/// let invoice = billing.run(|_| async { Ok::<_, std::io::Error>("invoice 7") }).await;
+/// assert_eq!(invoice.unwrap(), "invoice 7");
+/// # Ok::<_, steadfast::ConfigError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # In a struct field
+/// `Executor<(Retry, Breaker, Timeout)>` can be written down. A chain that carries closures cannot:
+/// [`erase`](Executor::erase) gives a plain `Executor`.
+pub struct Executor<P = Erased>(Arc<Shared<P>>);
+
+struct Shared<P> {
+    name: Name,
+    clock: Clock,
+    rng: Option<Rng>,
+    observers: Observers,
+    life: Arc<Life>,
+    policies: P,
+}
+
+/// A run with more detail than its result, from [`Executor::run_report`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Report<T, E> {
+    /// What the caller of [`Executor::run`] would get.
+    pub result: Result<T, Error<E>>,
+    /// How often the operation was started.
+    pub attempts: u32,
+    /// The time from the run's first look at the clock to its end; zero if it never had to look.
+    pub elapsed: Duration,
+    /// Why no further attempt was made.
+    pub stopped: Stopped,
+}
+
+impl Executor {
+    /// Begins to build an executor for the dependency `name`, with no policies yet.
+    pub fn builder(name: impl AsRef<str>) -> Builder<()> {
+        Builder::new(name.as_ref())
+    }
+}
+
+impl<P> Executor<P> {
+    /// Runs an operation through the chain.
+    ///
+    /// The operation is a closure that is called for every attempt. Its `Ok` is a success and any `Err` is taken to be
+    /// worth another attempt: **tell it which errors are permanent**, see [`operation`](crate::operation).
+    ///
+    /// # Errors
+    /// An [`Error`] that says why there is no result.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the running attempt and gives everything back: permits, places, timers.
+    #[inline(always)]
+    pub fn run<T, E, F, Fut>(&self, f: F) -> impl Future<Output = Result<T, Error<E>>>
+    where
+        T: Send,
+        E: Send,
+        F: Fn(Attempt) -> Fut + Sync,
+        Fut: Future<Output: Answer<T, E>> + Send,
+        P: Policy<T, E>,
+    {
+        self.launch(&PLAIN, Function(f), &self.0.policies)
+    }
+
+    /// [`run`](Executor::run) with what the caller brings: a deadline, a token, limits for this call.
+    ///
+    /// # Errors
+    /// As [`run`](Executor::run). An already cancelled context runs nothing.
+    ///
+    /// # Cancel safety
+    /// As [`run`](Executor::run).
+    #[inline(always)]
+    pub fn run_with<T, E, F, Fut>(&self, cx: &Context, f: F) -> impl Future<Output = Result<T, Error<E>>>
+    where
+        T: Send,
+        E: Send,
+        F: Fn(Attempt) -> Fut + Sync,
+        Fut: Future<Output: Answer<T, E>> + Send,
+        P: Policy<T, E>,
+    {
+        self.launch(cx, Function(f), &self.0.policies)
+    }
+
+    /// [`run`](Executor::run) for an operation with more to say than a closure: see [`op`](crate::op).
+    ///
+    /// # Errors
+    /// As [`run`](Executor::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Executor::run).
+    #[inline(always)]
+    pub fn run_op<T, E, O>(&self, operation: O) -> impl Future<Output = Result<T, Error<E>>>
+    where
+        T: Send,
+        E: Send,
+        O: Operation<T, E>,
+        P: Policy<T, E>,
+    {
+        self.launch(&PLAIN, operation, &self.0.policies)
+    }
+
+    /// [`run_op`](Executor::run_op) with what the caller brings.
+    ///
+    /// # Errors
+    /// As [`run`](Executor::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Executor::run).
+    #[inline(always)]
+    pub fn run_op_with<T, E, O>(&self, cx: &Context, operation: O) -> impl Future<Output = Result<T, Error<E>>>
+    where
+        T: Send,
+        E: Send,
+        O: Operation<T, E>,
+        P: Policy<T, E>,
+    {
+        self.launch(cx, operation, &self.0.policies)
+    }
+
+    /// Runs an operation and says, beside the result, how often it was tried and why no further attempt was made. A plain
+    /// closure goes through [`op`](crate::op).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Executor::run).
+    pub async fn run_report<T, E, O>(&self, cx: &Context, operation: O) -> Report<T, E>
+    where
+        T: Send,
+        E: Send,
+        O: Operation<T, E>,
+        P: Policy<T, E>,
+    {
+        let core = self.core(cx);
+        let ended = drive(&core, &operation, &self.0.policies).await;
+        let stopped = ended.stopped.unwrap_or(Stopped::Settled);
+        Report { result: ended.result, attempts: ended.attempts, elapsed: core.elapsed(), stopped }
+    }
+
+    /// Adds an inner policy for one call.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use steadfast::{Executor, Retry, Timeout};
+    /// # let clock = steadfast::clock::Clock::manual();
+    /// # clock.block_on(async {
+    /// let search = Executor::builder("search").policies(Retry::immediate()).clock(&clock).build().unwrap();
+    /// let slow = search.with(Timeout::secs(1)).run(|_| std::future::pending::<Result<(), String>>()).await;
+    /// assert!(slow.unwrap_err().is_timeout());
+    /// # });
+    /// ```
+    pub fn with<Q>(&self, policy: Q) -> With<'_, P, Q> {
+        With { executor: self, inner: policy }
+    }
+
+    /// A plain context on the executor's clock, to add to.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        Context::new().with_clock(&self.0.clock)
+    }
+
+    /// The name of the dependency.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.0.name.as_str()
+    }
+
+    /// The clock that every run and every policy of this executor uses.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Refuses new runs from now on, with [`Kind::ShutDown`](crate::error::Kind::ShutDown); running ones go on.
+    pub fn close(&self) {
+        self.0.life.close();
+    }
+
+    /// Refuses new runs, and ends the running ones and the bodies that have outlived theirs.
+    pub fn shutdown(&self) {
+        self.0.life.shut_down();
+    }
+
+    /// Waits until the executor is closed and no run is waiting any more.
+    ///
+    /// A run counts from the first time that it has to wait for something; one that has never been pending ends within the
+    /// poll that is running.
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn drained(&self) {
+        self.0.life.drained().await;
+    }
+
+    /// How many runs, and bodies that have outlived theirs, are waiting for something.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.life.waiting()
+    }
+
+    #[inline(always)]
+    fn launch<T, E, O, Q>(
+        &self,
+        cx: &Context,
+        operation: O,
+        policies: &Q,
+    ) -> impl Future<Output = Result<T, Error<E>>>
+    where
+        T: Send,
+        E: Send,
+        O: Operation<T, E>,
+        Q: Policy<T, E>,
+    {
+        async move {
+            let core = self.core(cx);
+            drive(&core, &operation, policies).await.result
+        }
+    }
+
+    #[inline]
+    fn core<'a>(&'a self, cx: &'a Context) -> Core<'a> {
+        let shared = &*self.0;
+        let rng = shared.rng.as_ref().or(cx.rng()).unwrap_or(Rng::THREAD);
+        Core::new(&shared.clock, cx, &shared.observers, rng, Some(&shared.life), Some(shared.name))
+    }
+}
+
+impl<P> Clone for Executor<P> {
+    fn clone(&self) -> Self {
+        Executor(Arc::clone(&self.0))
+    }
+}
+
+impl<P> fmt::Debug for Executor<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").field("name", &self.0.name).finish_non_exhaustive()
+    }
+}
+
+/// An executor with one more inner policy, from [`Executor::with`].
+#[must_use = "it adds a policy to the calls made through it"]
+#[derive(Debug)]
+pub struct With<'a, P, Q> {
+    executor: &'a Executor<P>,
+    inner: Q,
+}
+
+impl<P: Settings, Q: Settings> With<'_, P, Q> {
+    /// See [`Executor::run`].
+    ///
+    /// # Errors
+    /// As [`Executor::run`]; settings of the added policy that cannot work end the run before anything is started.
+    ///
+    /// # Cancel safety
+    /// As [`Executor::run`].
+    pub async fn run<T, E, F, Fut>(&self, f: F) -> Result<T, Error<E>>
+    where
+        T: Send,
+        E: Send,
+        F: Fn(Attempt) -> Fut + Sync,
+        Fut: Future<Output: Answer<T, E>> + Send,
+        P: Policy<T, E>,
+        Q: Policy<T, E>,
+    {
+        self.run_op_with(&PLAIN, Function(f)).await
+    }
+
+    /// See [`Executor::run_with`].
+    ///
+    /// # Errors
+    /// As [`run`](With::run).
+    ///
+    /// # Cancel safety
+    /// As [`Executor::run`].
+    pub async fn run_with<T, E, F, Fut>(&self, cx: &Context, f: F) -> Result<T, Error<E>>
+    where
+        T: Send,
+        E: Send,
+        F: Fn(Attempt) -> Fut + Sync,
+        Fut: Future<Output: Answer<T, E>> + Send,
+        P: Policy<T, E>,
+        Q: Policy<T, E>,
+    {
+        self.run_op_with(cx, Function(f)).await
+    }
+
+    /// See [`Executor::run_op_with`].
+    ///
+    /// # Errors
+    /// As [`run`](With::run).
+    ///
+    /// # Cancel safety
+    /// As [`Executor::run`].
+    pub async fn run_op_with<T, E, O>(&self, cx: &Context, operation: O) -> Result<T, Error<E>>
+    where
+        T: Send,
+        E: Send,
+        O: Operation<T, E>,
+        P: Policy<T, E>,
+        Q: Policy<T, E>,
+    {
+        let policies = (&self.executor.0.policies, &self.inner);
+        policies.validate(&mut Site::new(self.executor.clock())).map_err(Error::misconfigured)?;
+        self.executor.launch(cx, operation, &policies).await
+    }
+}
+
+/// The context of a run whose caller brings none.
+static PLAIN: Context = Context::new();

@@ -1,0 +1,209 @@
+//! How an executor ends: it is open, then closed, then shut down, and it knows which of its runs are still waiting.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+use tokio::sync::Notify;
+
+/// The life of an executor, shared with its runs and with the bodies that outlive them.
+///
+/// # Orderings
+/// A run that is about to wait first puts its waker into a shard and then looks at `state`, both under the shard's lock;
+/// `shut_down` first stores `state` and then visits every shard under its lock. Of the two critical sections one comes
+/// first: if it is the run's, `shut_down` finds the waker; if it is `shut_down`'s, the lock makes the store visible to the
+/// run. No wake-up is lost, and no ordering stronger than the lock's own is needed. The look at `state` when a run starts
+/// promises nothing to anybody else, so it is relaxed.
+#[derive(Default)]
+pub(crate) struct Life {
+    state: AtomicU8,
+    shards: [Shard; SHARDS],
+    /// Told when the last waiting run of a closed executor ends.
+    idle: Notify,
+}
+
+/// The wakers of the waiting runs of some threads. A line of its own, so that threads do not disturb one another.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard(Mutex<Slab<Waker>>);
+
+impl Life {
+    /// Whether new runs are admitted.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OPEN
+    }
+
+    #[inline]
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == SHUT_DOWN
+    }
+
+    /// Refuses new runs from now on.
+    pub(crate) fn close(&self) {
+        self.state.fetch_max(CLOSED, Ordering::Relaxed);
+        if self.waiting() == 0 {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Refuses new runs, and ends those that wait.
+    pub(crate) fn shut_down(&self) {
+        self.state.store(SHUT_DOWN, Ordering::Relaxed);
+        for shard in &self.shards {
+            let wakers: Vec<Waker> = shard.lock().iter().map(|(_, waker)| waker.clone()).collect();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+        if self.waiting() == 0 {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Waits until the executor is closed and none of its runs is waiting.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let mut idle = std::pin::pin!(self.idle.notified());
+            idle.as_mut().enable();
+            if !self.is_open() && self.waiting() == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Takes a place, or keeps the one that is there, for `waker`.
+    fn wait(&self, slot: &mut (u32, u32), waker: &Waker) {
+        let (shard, key) = *slot;
+        if *slot == NOWHERE {
+            let shard = thread_slot() % SHARDS;
+            let key = self.shards[shard].lock().insert(waker.clone());
+            *slot = (shard as u32, key as u32);
+        } else {
+            let mut wakers = self.shards[shard as usize].lock();
+            let known = &mut wakers[key as usize];
+            if !known.will_wake(waker) {
+                known.clone_from(waker);
+            }
+        }
+    }
+
+    #[cold]
+    fn leave(&self, (shard, key): (u32, u32)) {
+        let waker = self.shards[shard as usize].lock().remove(key as usize);
+        drop(waker);
+        if !self.is_open() && self.waiting() == 0 {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// How many runs and bodies are waiting.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, Slab<Waker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one waiting run among the waiting of an executor, if it has one; empty until the first
+/// [`poll`](Place::poll), given back on drop.
+pub(crate) struct Place<'run> {
+    life: Option<&'run Arc<Life>>,
+    /// Shard and key; [`NOWHERE`] before the first poll.
+    slot: (u32, u32),
+}
+
+impl<'run> Place<'run> {
+    #[inline]
+    pub(crate) fn new(life: Option<&'run Arc<Life>>) -> Place<'run> {
+        Place { life, slot: NOWHERE }
+    }
+
+    /// Ready once the executor is shut down; until then the task is woken when it is. Never ready without an executor.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(life) = self.life else { return Poll::Pending };
+        life.wait(&mut self.slot, cx.waker());
+        if life.is_shut_down() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Place<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.slot != NOWHERE
+            && let Some(life) = self.life
+        {
+            life.leave(self.slot);
+        }
+    }
+}
+
+/// A small number that differs between threads as long as there are few of them.
+fn thread_slot() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SLOT: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    SLOT.with(|slot| *slot)
+}
+
+const SHARDS: usize = 4;
+
+const NOWHERE: (u32, u32) = (u32::MAX, u32::MAX);
+
+const OPEN: u8 = 0;
+const CLOSED: u8 = 1;
+const SHUT_DOWN: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_taken_once_and_given_back() {
+        let life = Arc::new(Life::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut place = Place::new(Some(&life));
+        assert_eq!(life.waiting(), 0);
+        assert!(place.poll(&mut cx).is_pending());
+        assert!(place.poll(&mut cx).is_pending());
+        assert_eq!(life.waiting(), 1);
+        drop(place);
+        assert_eq!(life.waiting(), 0);
+    }
+
+    #[test]
+    fn shutting_down_wakes_the_waiting() {
+        let life = Arc::new(Life::default());
+        let mut waiting = tokio_test::task::spawn(std::future::poll_fn({
+            let mut place = Place::new(Some(&life));
+            move |cx| place.poll(cx)
+        }));
+        assert!(waiting.poll().is_pending());
+        life.close();
+        assert!(!waiting.is_woken());
+        life.shut_down();
+        assert!(waiting.is_woken());
+        assert!(waiting.poll().is_ready());
+    }
+
+    #[test]
+    fn drained_resolves_when_the_last_place_is_given_back() {
+        let life = Arc::new(Life::default());
+        let mut drained = tokio_test::task::spawn(life.drained());
+        assert!(drained.poll().is_pending());
+        let mut place = Place::new(Some(&life));
+        assert!(place.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        life.close();
+        assert!(drained.poll().is_pending());
+        drop(place);
+        assert!(drained.is_woken());
+        assert!(drained.poll().is_ready());
+    }
+}

@@ -1,0 +1,201 @@
+//! The last link of a chain, which starts the operation, and the adapters from closure to closure.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pin_project::pin_project;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{Answer, Operation};
+use crate::attempt::Attempt;
+use crate::error::Error;
+use crate::event::What;
+use crate::outcome::Outcome;
+use crate::policy::{Call, Next};
+use crate::verdict::Classified;
+
+/// The last link of a chain.
+pub(crate) struct Leaf<'a, O>(pub(crate) &'a O);
+
+impl<O> Clone for Leaf<'_, O> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O> Copy for Leaf<'_, O> {}
+
+impl<T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'_, O> {
+    #[inline(always)]
+    fn call(self, call: Call<'_, E>) -> impl Future<Output = Outcome<T, E>> + Send {
+        async move {
+            call.mark_started();
+            let future = call.blame(|| self.0.call(call.attempt()));
+            let outcome = self.0.judge(call, Blaming { call, future }.await);
+            call.emit(|| What::AttemptFinished { verdict: outcome.verdict });
+            outcome
+        }
+    }
+
+    #[inline]
+    fn repeat(self, after: Option<&Outcome<T, E>>) -> Result<(), &'static str> {
+        self.0.repeat(after)
+    }
+
+    fn limit(self) -> Option<Duration> {
+        self.0.limit()
+    }
+
+    #[inline]
+    fn discard(self, value: T) -> impl Future<Output = ()> + Send {
+        self.0.discard(value)
+    }
+}
+
+/// Polls the operation, and says so if it unwinds.
+#[pin_project]
+struct Blaming<'run, E, F> {
+    call: Call<'run, E>,
+    #[pin]
+    future: F,
+}
+
+impl<E, F: Future> Future for Blaming<'_, E, F> {
+    type Output = F::Output;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        this.call.blame(|| this.future.poll(cx))
+    }
+}
+
+/// A closure as an operation.
+pub(crate) struct Function<F>(pub(crate) F);
+
+impl<T, E, F, Fut> Operation<T, E> for Function<F>
+where
+    F: Fn(Attempt) -> Fut + Sync,
+    Fut: Future<Output: Answer<T, E>> + Send,
+{
+    #[inline(always)]
+    fn call(&self, attempt: Attempt) -> impl Future<Output = Outcome<T, E>> + Send {
+        Judging { future: (self.0)(attempt), types: PhantomData }
+    }
+}
+
+/// Turns the answer of a closure into an outcome. Named fields and one poll: an `async` block would move the answer twice.
+#[pin_project]
+struct Judging<F, T, E> {
+    #[pin]
+    future: F,
+    types: PhantomData<fn() -> (T, E)>,
+}
+
+impl<T, E, F: Future<Output: Answer<T, E>>> Future for Judging<F, T, E> {
+    type Output = Outcome<T, E>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
+        self.project().future.poll(cx).map(Answer::judged)
+    }
+}
+
+/// Gives the closure a token for work that it spawns: cancelled when the attempt is abandoned (dropped before its end, as by
+/// a timeout or a cancelled caller), not when it completes.
+///
+/// ```
+/// # use steadfast::{Context, Timeout, try_do, operation::with_token};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let cx = Context::new();
+/// let run = try_do(&cx, with_token(|_, token| async move {
+///     let work = tokio::spawn(async move { token.cancelled().await; "stopped" });
+///     work.await.map_err(|_| "the task died")
+/// }), Timeout::millis(50));
+/// assert!(run.await.unwrap_err().is_timeout());
+/// # }
+/// ```
+pub fn with_token<F, Fut>(f: F) -> impl Fn(Attempt) -> WithToken<Fut>
+where
+    F: Fn(Attempt, CancellationToken) -> Fut,
+    Fut: Future,
+{
+    move |attempt| {
+        let token = CancellationToken::new();
+        WithToken { future: f(attempt, token.clone()), abandoned: Some(token.drop_guard()) }
+    }
+}
+
+/// The future of a closure behind [`with_token`].
+#[pin_project]
+#[must_use = "futures do nothing unless polled"]
+pub struct WithToken<F> {
+    #[pin]
+    future: F,
+    /// Cancels the token when it is dropped; taken out when the attempt completes.
+    abandoned: Option<DropGuard>,
+}
+
+impl<F: Future> Future for WithToken<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let answer = this.future.poll(cx);
+        if answer.is_ready()
+            && let Some(guard) = this.abandoned.take()
+        {
+            guard.disarm();
+        }
+        answer
+    }
+}
+
+/// An operation that runs another chain and returns its [`Error`]: refusals of the inner chain are rejections here, its
+/// cancellation says nothing, and what it judged final stays final. The caller gets one `Error<E>`, not an error in an error.
+///
+/// ```
+/// # use steadfast::{Context, Executor, Retry, operation::nested, try_op};
+/// # let clock = steadfast::clock::Clock::manual();
+/// # clock.block_on(async {
+/// # let cx = Context::new().with_clock(&clock);
+/// let inner = Executor::builder("inner").clock(&clock).build().unwrap();
+/// inner.close();
+/// let outer = nested(|_| inner.run(|_| async { Ok::<_, String>(7) }));
+/// let error = try_op(&cx, outer, Retry::exponential()).await.unwrap_err();
+/// assert_eq!((error.attempts(), error.policy()), (1, Some("inner")));
+/// # });
+/// ```
+pub fn nested<T, E, F, Fut>(f: F) -> Nested<F>
+where
+    F: Fn(Attempt) -> Fut + Sync,
+    Fut: Future<Output = Result<T, Error<E>>> + Send,
+{
+    Nested(f)
+}
+
+/// See [`nested`].
+#[derive(Clone, Copy, Debug)]
+pub struct Nested<F>(F);
+
+impl<T, E, F, Fut> Operation<T, E> for Nested<F>
+where
+    F: Fn(Attempt) -> Fut + Sync,
+    Fut: Future<Output = Result<T, Error<E>>> + Send,
+{
+    fn call(&self, attempt: Attempt) -> impl Future<Output = Outcome<T, E>> + Send {
+        let future = (self.0)(attempt);
+        async move {
+            match future.await {
+                Ok(value) => Outcome::success(value),
+                Err(error) => {
+                    let verdict = error.verdict();
+                    Outcome::new(Err(error), verdict)
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How a try ended, as it travels outwards through the policies.
+
+use std::fmt;
+
+use crate::error::{Error, Kind};
+use crate::verdict::Verdict;
+
+/// How a try ended: the result, the one verdict on it, and what travels along.
+///
+/// A policy hands an outcome on as it is, or makes a new one. The result of a [`Verdict::Success`] need not be `Ok`, and
+/// an `Ok` may be a failure (a response with status 503): policies read the verdict.
+#[must_use]
+pub struct Outcome<T, E> {
+    /// What the caller gets if no policy decides otherwise.
+    pub result: Result<T, Error<E>>,
+    /// The judgement, made where the outcome arose.
+    pub verdict: Verdict,
+    pub(crate) stop: Option<Stop>,
+    /// Whether an `attempts_for` has counted the error already.
+    pub(crate) counted: bool,
+    pub(crate) tail: Tail,
+}
+
+/// Why no further attempt may follow, whatever the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Asked for by a judgement, as when `attempts_for` has seen as many errors of its kind as it allows.
+    Asked,
+    /// The run is being ended from outside.
+    Ended,
+}
+
+impl<T, E> Outcome<T, E> {
+    /// The dependency did what was asked.
+    #[inline]
+    pub fn success(value: T) -> Outcome<T, E> {
+        Outcome::new(Ok(value), Verdict::Success)
+    }
+
+    /// The operation ended with `error`, which is worth the `verdict`.
+    pub fn failed(error: E, verdict: Verdict) -> Outcome<T, E> {
+        Outcome::new(Err(Error::failed(error)), verdict)
+    }
+
+    /// A policy refuses the call: nothing was sent.
+    pub fn rejected(error: Error<E>) -> Outcome<T, E> {
+        let retry_after = error.retry_after();
+        Outcome::new(Err(error), Verdict::Rejected { retry_after })
+    }
+
+    /// Any result with any verdict.
+    #[inline]
+    pub fn new(result: Result<T, Error<E>>, verdict: Verdict) -> Outcome<T, E> {
+        Outcome { result, verdict, stop: None, counted: false, tail: Tail::default() }
+    }
+
+    /// Forbids further attempts in this run, whatever the verdict says.
+    pub fn stop(mut self) -> Outcome<T, E> {
+        self.stop = Some(Stop::Asked);
+        self
+    }
+
+    /// Whether further attempts are forbidden.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    /// What finished policies left behind for the time after the run.
+    pub fn tail_mut(&mut self) -> &mut Tail {
+        &mut self.tail
+    }
+
+    /// The same outcome with other types.
+    pub(crate) fn map<U, F>(self, value: impl FnOnce(T) -> U, error: impl FnMut(E) -> F) -> Outcome<U, F> {
+        let Outcome { result, verdict, stop, counted, tail } = self;
+        let result = match result {
+            Ok(inner) => Ok(value(inner)),
+            Err(inner) => Err(inner.map(error)),
+        };
+        Outcome { result, verdict, stop, counted, tail }
+    }
+
+    /// The run is being ended from outside by `kind`; an error of the operation stays attached, and says nothing about
+    /// the dependency any more.
+    pub(crate) fn end(mut self, kind: Kind) -> Outcome<T, E> {
+        if let Err(error) = &mut self.result {
+            error.set_kind(kind);
+            self.verdict = Verdict::Ignored;
+        }
+        self.stop = Some(Stop::Ended);
+        self
+    }
+}
+
+impl<T: fmt::Debug, E: fmt::Debug> fmt::Debug for Outcome<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outcome").field("result", &self.result).field("verdict", &self.verdict).finish_non_exhaustive()
+    }
+}
+
+/// What finished policies leave behind for a result that outlives its run, such as the body of a response: permits, and
+/// recorders of a late failure. It is one word, and empty unless an adapter asked with [`Call::streams`].
+///
+/// It travels with its outcome. A tail that is dropped ends with [`End::Dropped`].
+///
+/// [`Call::streams`]: crate::policy::Call::streams
+#[derive(Default)]
+pub struct Tail(Option<Box<Guards>>);
+
+#[derive(Default)]
+struct Guards(Vec<Box<dyn Guard>>);
+
+/// Held until a result that outlives its run has ended.
+pub trait Guard: Send + Sync + 'static {
+    /// The result has ended. Called once, while no lock is held.
+    fn end(&mut self, end: End);
+}
+
+/// How a result that outlives its run has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum End {
+    /// It was read to its end.
+    Complete,
+    /// The dependency failed while it was read.
+    Failed,
+    /// A time limit ended it.
+    TimedOut,
+    /// The caller or a shutdown ended it.
+    Cancelled,
+    /// It was dropped before its end.
+    Dropped,
+}
+
+impl Tail {
+    /// Whether nothing was left behind.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Adds a guard, which is told of the end before those that are there already.
+    pub fn push(&mut self, guard: impl Guard) {
+        self.0.get_or_insert_default().0.push(Box::new(guard));
+    }
+
+    /// Takes the tail out, to hold it for as long as the result lives.
+    #[must_use]
+    pub fn take(&mut self) -> Tail {
+        Tail(self.0.take())
+    }
+
+    /// Tells every guard how the result ended, the outermost policy's first.
+    pub fn end(mut self, end: End) {
+        self.tell(end);
+    }
+
+    fn tell(&mut self, end: End) {
+        for guard in self.0.take().into_iter().flat_map(|guards| guards.0.into_iter().rev()) {
+            let mut guard = guard;
+            guard.end(end);
+        }
+    }
+}
+
+impl Drop for Tail {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            self.tell(End::Dropped);
+        }
+    }
+}
+
+impl fmt::Debug for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} guards", self.0.as_ref().map_or(0, |guards| guards.0.len()))
+    }
+}

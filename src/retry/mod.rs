@@ -1,0 +1,238 @@
+//! Another attempt, after a wait, for outcomes that are worth one.
+
+mod backoff;
+mod config;
+mod jitter;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+pub use self::backoff::Backoff;
+pub use self::config::{
+    DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_RETRY_AFTER, OnLongWait, OnRejection, Retry, RetryEvent,
+};
+pub use self::backoff::{DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR};
+pub use self::jitter::Jitter;
+use crate::cancel::Cause;
+use crate::clock::Moment;
+use crate::error::{Error, Kind, Limit};
+use crate::event::{What, shielded};
+use crate::outcome::Stop;
+use crate::policy::{Call, Next, Outcome, Policy};
+use crate::run::{Alarm, Stopped};
+use crate::verdict::Verdict;
+
+impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
+    #[inline(always)]
+    fn run<N: Next<T, E>>(&self, mut call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
+        async move {
+            let mut tries = Tries::begin(self, call);
+            loop {
+                let outcome = next.call(call).await;
+                if is_final(outcome.verdict) {
+                    return outcome;
+                }
+                let pause = match self.decide(call, &mut tries, next, outcome) {
+                    ControlFlow::Break(outcome) => return outcome,
+                    ControlFlow::Continue(pause) => pause,
+                };
+                if !pause.is_empty() {
+                    pause.wait(call, next).await;
+                }
+                if let Some(cause) = call.ended() {
+                    return ended(cause);
+                }
+                call.scope().core.forget_now();
+                call = call.again();
+            }
+        }
+    }
+}
+
+/// What a retry remembers from one try to the next.
+struct Tries {
+    /// How many tries were made, the running one included.
+    made: u32,
+    /// When nothing may start any more; `NEVER` without `max_elapsed`.
+    until: Moment,
+    /// The wait before the running try, for decorrelated jitter.
+    wait: Duration,
+}
+
+impl Tries {
+    #[inline]
+    fn begin<E>(retry: &Retry, call: Call<'_, E>) -> Tries {
+        let until = if retry.max_elapsed == Duration::MAX { Moment::NEVER } else { call.now() + retry.max_elapsed };
+        Tries { made: 1, until, wait: Duration::ZERO }
+    }
+}
+
+/// Whether the verdict asks for nothing more.
+#[inline]
+fn is_final(verdict: Verdict) -> bool {
+    !matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. })
+}
+
+impl Retry {
+    /// Ends the run with the outcome, or says how long to wait. Out of line: the success path has no part in it.
+    #[cold]
+    #[inline(never)]
+    fn decide<T: Send, E: Send + std::fmt::Debug, N: Next<T, E>>(
+        &self,
+        call: Call<'_, E>,
+        tries: &mut Tries,
+        next: N,
+        outcome: Outcome<T, E>,
+    ) -> ControlFlow<Outcome<T, E>, Pause<T>> {
+        let last = call.frame().last;
+        let stop = |why, outcome| {
+            last.stop(why);
+            ControlFlow::Break(outcome)
+        };
+        if outcome.stop.is_some() {
+            return stop(Stopped::Forbidden, outcome);
+        }
+        if let Some(cause) = call.ended() {
+            return stop(Stopped::Ended(cause), outcome.end(cause.into()));
+        }
+        if matches!(outcome.verdict, Verdict::Rejected { .. }) && self.on_rejection == OnRejection::Stop {
+            return stop(Stopped::Rejected, outcome);
+        }
+        if tries.made >= self.attempts_allowed(call) {
+            return stop(Stopped::Limit(Limit::Attempts), exhausted(outcome, Limit::Attempts));
+        }
+        if let Err(why) = next.repeat(Some(&outcome)) {
+            return stop(Stopped::NotRepeatable(why), outcome);
+        }
+        let wait = match self.wait(call, tries, outcome.verdict) {
+            Ok(wait) => wait,
+            Err(limit) => return stop(Stopped::Limit(limit), self.given_up(outcome, limit)),
+        };
+        self.announce(call, wait, &outcome);
+        tries.made = tries.made.saturating_add(1);
+        tries.wait = wait;
+        ControlFlow::Continue(self.pause(call, wait, outcome))
+    }
+
+    /// The stricter of the policy's and the caller's limit.
+    fn attempts_allowed<E>(&self, call: Call<'_, E>) -> u32 {
+        let unlimited = u32::MAX;
+        self.max_attempts.unwrap_or(unlimited).min(call.context().max_attempts().unwrap_or(unlimited))
+    }
+
+    /// The wait before the next try, or what forbids one.
+    fn wait<E>(&self, call: Call<'_, E>, tries: &Tries, verdict: Verdict) -> Result<Duration, Limit> {
+        let core = call.scope().core;
+        let unit = || core.rng.unit();
+        let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng.up_to((asked / 10).min(most)));
+        let wait = match verdict {
+            Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {
+                asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after)
+            }
+            Verdict::Throttled { retry_after: Some(_) } => match self.on_long_wait {
+                OnLongWait::Stop => return Err(Limit::RetryAfter),
+                OnLongWait::Cap => self.max_retry_after,
+            },
+            Verdict::Rejected { retry_after: Some(pause) } => asked(pause, Duration::MAX),
+            _ => self.schedule.wait(tries.made, &verdict, tries.wait, unit),
+        };
+        let deadline = call.scope().deadline;
+        if tries.until.is_never() && deadline.is_never() {
+            return Ok(wait);
+        }
+        let next = core.look() + wait;
+        if next >= deadline {
+            Err(Limit::Deadline)
+        } else if next > tries.until {
+            Err(Limit::Elapsed)
+        } else {
+            Ok(wait)
+        }
+    }
+
+    /// An outcome that is worth another try but gets none, with the pause that was asked for if that was too long.
+    fn given_up<T, E>(&self, outcome: Outcome<T, E>, limit: Limit) -> Outcome<T, E> {
+        let mut outcome = exhausted(outcome, limit);
+        if let (Err(error), Verdict::Throttled { retry_after: Some(pause) }) = (&mut outcome.result, outcome.verdict) {
+            error.set_retry_after(pause);
+        }
+        outcome
+    }
+
+    fn announce<T, E: std::fmt::Debug>(&self, call: Call<'_, E>, delay: Duration, outcome: &Outcome<T, E>) {
+        let verdict = outcome.verdict;
+        call.emit(|| What::RetryScheduled { delay, verdict });
+        if let Some(on_retry) = &self.on_retry {
+            let error = outcome.result.as_ref().err().and_then(Error::last);
+            let error = error.map(|error| error as &dyn std::fmt::Debug);
+            let elapsed = call.scope().core.elapsed();
+            shielded(|| on_retry(&RetryEvent { attempt: call.number(), delay, verdict, elapsed, error }));
+        }
+    }
+
+    /// Moves the error to the run, which may need it, and keeps the value for the operation to give up.
+    fn pause<T, E>(&self, call: Call<'_, E>, wait: Duration, outcome: Outcome<T, E>) -> Pause<T> {
+        match outcome.result {
+            Ok(value) => Pause { wait, value: Some(value) },
+            Err(error) => {
+                call.keep_last(error, self.keep_errors);
+                Pause { wait, value: None }
+            }
+        }
+    }
+}
+
+/// The wait before the next try, and the value of the last one if there was one.
+struct Pause<T> {
+    wait: Duration,
+    value: Option<T>,
+}
+
+impl<T: Send> Pause<T> {
+    /// Whether there is nothing to wait for: a wait of zero registers no timer.
+    fn is_empty(&self) -> bool {
+        self.wait.is_zero() && self.value.is_none()
+    }
+
+    /// Lets the operation give up the value *within* the wait, and waits for the rest of it.
+    async fn wait<E: Send, N: Next<T, E>>(self, call: Call<'_, E>, next: N) {
+        let core = call.scope().core;
+        let from = core.look();
+        if let Some(value) = self.value {
+            let enough = Alarm::new(core, from + self.wait.max(LEAST_DISCARD_TIME));
+            tokio::select! {
+                biased;
+                () = next.discard(value) => {}
+                () = enough => {}
+            }
+        }
+        if !self.wait.is_zero() {
+            Alarm::new(core, from + self.wait).await;
+        }
+    }
+}
+
+/// Says in the error what was used up, if the error is the operation's own; a timeout stays a timeout.
+fn exhausted<T, E>(mut outcome: Outcome<T, E>, by: Limit) -> Outcome<T, E> {
+    if let Err(error) = &mut outcome.result
+        && error.kind() == Kind::Failed
+    {
+        error.set_kind(Kind::Exhausted { by });
+    }
+    outcome
+}
+
+/// The outcome of a run that was ended during the wait.
+#[cold]
+fn ended<T, E>(cause: Cause) -> Outcome<T, E> {
+    let mut outcome = Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored);
+    outcome.stop = Some(Stop::Ended);
+    outcome
+}
+
+/// The most that is added to a pause that a dependency asked for, so that its callers do not come back together.
+const MAX_RETRY_AFTER_SPREAD: Duration = Duration::from_secs(1);
+
+/// The time that an operation has to give up a value even if the next try is due at once: enough to drain a short
+/// response, which saves a new connection.
+const LEAST_DISCARD_TIME: Duration = Duration::from_millis(5);

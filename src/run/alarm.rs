@@ -1,0 +1,65 @@
+//! A timer that is only registered if no nearer one will wake the run anyway.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project::{pin_project, pinned_drop};
+
+use super::Core;
+use crate::clock::{Moment, Sleep};
+
+/// Waits for one moment, for one frame of a run.
+///
+/// Of several limits around one attempt only the nearest needs a timer: whatever it does wakes the run, and then every
+/// frame is polled again. Frames are polled from the inside out, so an alarm knows which timers wait inside of it, and
+/// registers its own only if it is the nearest.
+#[pin_project(PinnedDrop)]
+pub(crate) struct Alarm<'run> {
+    core: &'run Core<'run>,
+    at: Moment,
+    #[pin]
+    sleep: Option<Sleep>,
+}
+
+impl<'run> Alarm<'run> {
+    #[inline]
+    pub(crate) fn new(core: &'run Core<'run>, at: Moment) -> Alarm<'run> {
+        Alarm { core, at, sleep: None }
+    }
+
+    /// Ready once the moment has come. `inside` is the nearest timer that waits inside of the frame, which has been polled
+    /// and found pending just before; `NEVER` if there is none.
+    pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, inside: Moment) -> Poll<()> {
+        let mut this = self.project();
+        if this.sleep.is_none() {
+            if inside <= *this.at {
+                return Poll::Pending;
+            }
+            this.sleep.set(Some(this.core.clock.sleep_until(*this.at)));
+        }
+        let waiting = this.sleep.as_pin_mut().map_or(Poll::Pending, |sleep| sleep.poll(cx));
+        if waiting.is_pending() {
+            this.core.arm(*this.at);
+        }
+        waiting
+    }
+}
+
+/// Waits until the moment, with nothing inside.
+impl Future for Alarm<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Alarm::poll(self, cx, Moment::NEVER)
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Alarm<'_> {
+    #[inline]
+    fn drop(self: Pin<&mut Self>) {
+        if self.sleep.is_some() {
+            self.core.disarm(self.at);
+        }
+    }
+}

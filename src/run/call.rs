@@ -1,0 +1,209 @@
+//! One try, as policies see it.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Frame, Scope};
+use crate::attempt::Attempt;
+use crate::cancel::{Cancellation, Cause};
+use crate::clock::{Clock, Deadline, Moment};
+use crate::context::Context;
+use crate::error::{Error, Name};
+use crate::event::What;
+
+/// One try, as policies see it: `Copy`, two words, borrows the run.
+///
+/// It gives a policy the run's clock, its context and its limits, and carries which try this is inwards.
+pub struct Call<'run, E> {
+    frame: &'run Frame<'run, E>,
+    number: u32,
+    hedge: u16,
+    trial: bool,
+}
+
+impl<'run, E> Call<'run, E> {
+    #[inline]
+    pub(crate) fn first(frame: &'run Frame<'run, E>) -> Call<'run, E> {
+        Call { frame, number: 1, hedge: 0, trial: false }
+    }
+
+    /// Which try of the run this is, from 1.
+    #[must_use]
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Which lane of a hedged try this is; 0 is the first.
+    #[must_use]
+    pub fn hedge(&self) -> u32 {
+        self.hedge.into()
+    }
+
+    /// Whether the operation was tried before in this run.
+    #[must_use]
+    pub fn is_retry(&self) -> bool {
+        self.number > 1
+    }
+
+    /// Whether the call is a trial of a half-open circuit breaker, which must not be multiplied.
+    #[must_use]
+    pub fn is_trial(&self) -> bool {
+        self.trial
+    }
+
+    /// What the caller brought.
+    #[must_use]
+    pub fn context(&self) -> &'run Context {
+        self.scope().core.context
+    }
+
+    /// The clock of the run.
+    #[must_use]
+    pub fn clock(&self) -> &'run Clock {
+        self.scope().core.clock
+    }
+
+    /// The name of the executor, if there is one.
+    #[must_use]
+    pub fn executor(&self) -> Option<Name> {
+        self.scope().core.name
+    }
+
+    /// The time. All policies of a run that ask within one poll share one reading of the clock.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Moment {
+        self.scope().core.now()
+    }
+
+    /// When the nearest enclosing limit ends this try; `None` without a limit.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Deadline> {
+        let at = self.scope().deadline;
+        (!at.is_never()).then(|| Deadline::new(self.clock().clone(), at))
+    }
+
+    /// What is left until [`deadline`](Call::deadline), zero if it has passed; `None` without a limit.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let at = self.scope().deadline;
+        (!at.is_never()).then(|| at.since(self.scope().core.look()))
+    }
+
+    /// Whether something outside asks the run to end. A policy that is about to start or to wait looks here first.
+    #[must_use]
+    #[inline]
+    pub fn ended(&self) -> Option<Cause> {
+        self.scope().core.ended()
+    }
+
+    /// Whether an adapter will hold the [`Tail`](crate::policy::Tail) of the outcome until a body or stream ends.
+    #[must_use]
+    #[inline]
+    pub fn streams(&self) -> bool {
+        self.scope().core.streams
+    }
+
+    /// This try as the operation sees it.
+    #[must_use]
+    #[inline]
+    pub fn attempt(&self) -> Attempt {
+        let scope = self.scope();
+        Attempt::new(scope.core.clock, scope.deadline, self.number, self.hedge.into())
+    }
+
+    /// The next try after this one: its number is higher than that of any try whose operation was started.
+    #[must_use]
+    pub fn again(self) -> Call<'run, E> {
+        let started = self.scope().core.tries.load(std::sync::atomic::Ordering::Relaxed);
+        Call { number: self.number.max(started).saturating_add(1), ..self }
+    }
+
+    /// Moves the error of a failed try to the run, which attaches it to whatever ends the run later. At most `keep` errors
+    /// stay in the history, see [`Error::history`].
+    pub fn keep_last(&self, mut error: Error<E>, keep: usize) {
+        self.frame.last.keep(error.take_last(), keep);
+    }
+
+    /// Attaches the last error of the run to `error`, if that has no operation's error of its own.
+    pub fn attach_last(&self, error: &mut Error<E>) {
+        if error.last().is_none() {
+            self.frame.last.attach_to(error);
+        }
+    }
+
+    /// Tells the observers of the executor. Without observers `what` is not built.
+    #[inline]
+    pub fn emit(&self, what: impl FnOnce() -> What) {
+        self.scope().core.emit(self.number, self.hedge.into(), what);
+    }
+
+    /// The merged token of what outlives the run.
+    pub(crate) fn cancellation(&self) -> Cancellation {
+        let core = self.scope().core;
+        let deadline = (!core.deadline.is_never()).then(|| Deadline::new(core.clock.clone(), core.deadline));
+        Cancellation::new(core.context.token().cloned(), core.life.cloned(), deadline)
+    }
+
+    /// This try inside of `frame`, which may have errors of another type.
+    #[inline]
+    pub(crate) fn within<'inner, F>(self, frame: &'inner Frame<'inner, F>) -> Call<'inner, F> {
+        Call { frame, number: self.number, hedge: self.hedge, trial: self.trial }
+    }
+
+    /// This try as a trial.
+    pub(crate) fn as_trial(self) -> Call<'run, E> {
+        Call { trial: true, ..self }
+    }
+
+    #[inline]
+    pub(crate) fn frame(&self) -> &'run Frame<'run, E> {
+        self.frame
+    }
+
+    #[inline]
+    pub(crate) fn scope(&self) -> &'run Scope<'run> {
+        &self.frame.scope
+    }
+
+    /// The operation is about to be started.
+    #[inline]
+    pub(crate) fn mark_started(&self) {
+        self.scope().mark_started(self.number);
+        self.emit(|| What::AttemptStarted);
+    }
+
+    /// Runs a piece of the operation; if it unwinds, the scopes around learn that the operation is to blame.
+    #[inline]
+    pub(crate) fn blame<R>(&self, piece: impl FnOnce() -> R) -> R {
+        struct Blame<'a, 'run>(Option<&'a Scope<'run>>);
+        impl Drop for Blame<'_, '_> {
+            #[inline]
+            fn drop(&mut self) {
+                if let Some(scope) = self.0 {
+                    scope.mark_panicked();
+                }
+            }
+        }
+        let mut blame = Blame(Some(self.scope()));
+        let done = piece();
+        blame.0 = None;
+        done
+    }
+}
+
+impl<E> Clone for Call<'_, E> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Call<'_, E> {}
+
+impl<E> fmt::Debug for Call<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("number", &self.number).field("hedge", &self.hedge).finish_non_exhaustive()
+    }
+}

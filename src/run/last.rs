@@ -1,0 +1,150 @@
+//! What the operation has said so far in a run.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::cancel::Cause;
+use crate::error::{Error, Limit};
+
+/// What the failed attempts of a run leave behind: the last error, typed, so that whoever ends the run from outside can
+/// attach it. Empty, and never touched, in a run whose first attempt succeeds.
+// A mutex for `Sync` alone: a run is one task, so it is never contended, and no user code runs under it.
+pub(crate) struct Last<E>(Mutex<Option<Box<Spoken<E>>>>);
+
+/// See [`Last`].
+pub(crate) struct Spoken<E> {
+    pub(crate) error: Option<E>,
+    /// Errors before `error`, oldest first, if a retry keeps them.
+    pub(crate) history: Option<Vec<E>>,
+    pub(crate) stopped: Option<Stopped>,
+    /// How many errors each `attempts_for` has seen, by its address.
+    counted: Vec<(usize, u32)>,
+}
+
+/// Why a run made no further attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// The outcome needed none: it was a success, or not worth another attempt.
+    Settled,
+    /// The outcome was worth another attempt, but something was used up.
+    Limit(Limit),
+    /// The operation cannot be sent again, for the reason given.
+    NotRepeatable(&'static str),
+    /// `attempts_for` had seen as many errors of its kind as it allows, or a policy forbade more.
+    Forbidden,
+    /// A policy refused the attempt.
+    Rejected,
+    /// The run was ended from outside.
+    Ended(Cause),
+}
+
+impl<E> Last<E> {
+    #[inline]
+    pub(crate) fn new() -> Last<E> {
+        Last(Mutex::new(None))
+    }
+
+    /// Takes over what a failed attempt said, and keeps at most `keep` errors in all.
+    pub(crate) fn keep(&self, error: Option<E>, keep: usize) {
+        let mut dropped = Vec::new();
+        self.with(|spoken| {
+            let before = match error {
+                Some(error) => spoken.error.replace(error),
+                None => None,
+            };
+            if keep == 0 {
+                dropped.extend(before);
+                return;
+            }
+            let history = spoken.history.get_or_insert_default();
+            history.extend(before);
+            let surplus = (history.len() + 1).saturating_sub(keep);
+            dropped.extend(history.drain(..surplus));
+        });
+    }
+
+    /// Counts one more error for the `attempts_for` at `address`, and says how many it has seen.
+    pub(crate) fn count(&self, address: usize) -> u32 {
+        self.with(|spoken| match spoken.counted.iter_mut().find(|(counter, _)| *counter == address) {
+            Some((_, seen)) => {
+                *seen = seen.saturating_add(1);
+                *seen
+            }
+            None => {
+                spoken.counted.push((address, 1));
+                1
+            }
+        })
+    }
+
+    pub(crate) fn stop(&self, why: Stopped) {
+        self.with(|spoken| spoken.stopped = Some(why));
+    }
+
+    /// Attaches the last error and its history to `error`, if it has no operation's error of its own.
+    pub(crate) fn attach_to(&self, error: &mut Error<E>) {
+        let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spoken) = spoken.as_mut() {
+            error.attach(spoken.error.take(), spoken.history.take());
+        }
+    }
+
+    /// Moves everything to a run with another error type.
+    pub(crate) fn hand_over<F>(&self, to: &Last<F>, mut map: impl FnMut(E) -> Option<F>) {
+        let spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Spoken { error, history, stopped, counted: _ }) = spoken.map(|spoken| *spoken) else { return };
+        let error = error.and_then(&mut map);
+        let history = history.map(|history| history.into_iter().filter_map(&mut map).collect());
+        to.with(|spoken| *spoken = Spoken { error, history, stopped, counted: std::mem::take(&mut spoken.counted) });
+    }
+
+    /// Why the run made no further attempt, if a retry said so.
+    pub(crate) fn stopped(&self) -> Option<Stopped> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.stopped
+    }
+
+    #[cfg(test)]
+    fn take(&self) -> Option<Box<Spoken<E>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn with<R>(&self, change: impl FnOnce(&mut Spoken<E>) -> R) -> R {
+        let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(spoken.get_or_insert_default())
+    }
+}
+
+impl<E> Default for Spoken<E> {
+    fn default() -> Self {
+        Spoken { error: None, history: None, stopped: None, counted: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_error_is_kept_unless_asked() {
+        let last = Last::new();
+        (1..=5).for_each(|error| last.keep(Some(error), 0));
+        last.keep(None, 0);
+        let spoken = last.take().unwrap();
+        assert_eq!((spoken.error, spoken.history), (Some(5), None));
+        assert!(last.take().is_none());
+    }
+
+    #[test]
+    fn the_history_keeps_the_last_n_and_stays_flat() {
+        let last = Last::new();
+        (1..=1000).for_each(|error| last.keep(Some(error), 3));
+        let spoken = last.take().unwrap();
+        assert_eq!((spoken.error, spoken.history), (Some(1000), Some(vec![998, 999])));
+    }
+
+    #[test]
+    fn counters_are_kept_apart() {
+        let last = Last::<()>::new();
+        assert_eq!((last.count(8), last.count(8), last.count(16)), (1, 2, 1));
+    }
+}

@@ -1,0 +1,148 @@
+//! The frames that may drop what is inside of them, and say why.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+
+use super::{Core, Last};
+use crate::cancel::Cause;
+use crate::clock::Moment;
+
+/// What a policy that may end what is inside of it (the run, a timeout, a lane of a hedge) keeps in its own frame: the
+/// limit it sets, and why it dropped what was inside.
+///
+/// A permit that is dropped asks the scopes around it, the nearest first. No clock is compared, and whether the thread is
+/// panicking is not asked: a panic of a bystander is not the dependency's fault.
+pub(crate) struct Scope<'run> {
+    pub(crate) core: &'run Core<'run>,
+    up: Option<&'run Scope<'run>>,
+    /// The nearest limit at or around this scope.
+    pub(crate) deadline: Moment,
+    /// The number of the try in which the scope was opened.
+    number: u32,
+    /// How often the operation was started inside.
+    started: AtomicU32,
+    reason: AtomicU8,
+    panicked: AtomicBool,
+}
+
+/// A scope, and where the run keeps its last error.
+pub(crate) struct Frame<'run, E> {
+    pub(crate) scope: Scope<'run>,
+    pub(crate) last: &'run Last<E>,
+}
+
+/// Why a frame drops what is inside of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Reason {
+    TimedOut = 1,
+    Cancelled,
+    DeadlineExceeded,
+    ShutDown,
+    LostRace,
+}
+
+impl From<Cause> for Reason {
+    fn from(cause: Cause) -> Reason {
+        match cause {
+            Cause::Cancelled => Reason::Cancelled,
+            Cause::DeadlineExceeded => Reason::DeadlineExceeded,
+            Cause::ShutDown => Reason::ShutDown,
+        }
+    }
+}
+
+/// What a dropped permit learns of its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The operation panicked, or ran into a limit that was its own.
+    Failed,
+    /// A limit passed before the operation was started.
+    NeverStarted,
+    /// Another lane of a hedge was faster.
+    LostRace,
+    /// Given up from outside: by the caller, its deadline, a shutdown, or a limit around several tries.
+    Abandoned,
+}
+
+impl<'run> Scope<'run> {
+    #[inline]
+    pub(crate) fn root(core: &'run Core<'run>) -> Scope<'run> {
+        Scope::new(core, None, core.deadline, 1)
+    }
+
+    /// A scope inside of this one, opened in try `number`, that ends at `at` or when this one does.
+    #[inline]
+    pub(crate) fn inside(&'run self, at: Moment, number: u32) -> Scope<'run> {
+        Scope::new(self.core, Some(self), self.deadline.min(at), number)
+    }
+
+    #[inline]
+    fn new(core: &'run Core<'run>, up: Option<&'run Scope<'run>>, deadline: Moment, number: u32) -> Scope<'run> {
+        let (started, reason, panicked) = (AtomicU32::new(0), AtomicU8::new(0), AtomicBool::new(false));
+        Scope { core, up, deadline, number, started, reason, panicked }
+    }
+
+    /// How often the operation was started inside.
+    #[inline]
+    pub(crate) fn started(&self) -> u32 {
+        self.started.load(Relaxed)
+    }
+
+    /// What is inside will be dropped, for `reason`. To be called before it is.
+    pub(crate) fn give_up(&self, reason: Reason) {
+        self.reason.store(reason as u8, Relaxed);
+    }
+
+    /// The operation is started once more, in try `number`.
+    #[inline]
+    pub(super) fn mark_started(&self, number: u32) {
+        self.core.tries.store(number.max(self.core.tries.load(Relaxed)), Relaxed);
+        let mut scope = Some(self);
+        while let Some(inner) = scope {
+            inner.started.store(inner.started().saturating_add(1), Relaxed);
+            scope = inner.up;
+        }
+    }
+
+    /// The operation's own poll unwinds.
+    #[cold]
+    pub(super) fn mark_panicked(&self) {
+        self.around().for_each(|scope| scope.panicked.store(true, Relaxed));
+    }
+
+    /// Why a permit of try `number` is being dropped. `started` is what [`started`](Scope::started) said when the permit was
+    /// given.
+    #[cold]
+    pub(crate) fn fate(&self, number: u32, started: u32) -> Fate {
+        if self.panicked.load(Relaxed) {
+            return Fate::Failed;
+        }
+        let Some((scope, reason)) = self.around().find_map(|scope| Some((scope, scope.reason()?))) else {
+            return Fate::Abandoned;
+        };
+        match reason {
+            Reason::LostRace => Fate::LostRace,
+            Reason::TimedOut if self.started() == started => Fate::NeverStarted,
+            // A limit that was opened in this same try has no retry between itself and the permit, or is at the run's
+            // first try: the operation alone used up its time.
+            Reason::TimedOut if scope.number == number => Fate::Failed,
+            Reason::TimedOut | Reason::Cancelled | Reason::DeadlineExceeded | Reason::ShutDown => Fate::Abandoned,
+        }
+    }
+
+    fn reason(&self) -> Option<Reason> {
+        match self.reason.load(Relaxed) {
+            reason if reason == Reason::TimedOut as u8 => Some(Reason::TimedOut),
+            reason if reason == Reason::Cancelled as u8 => Some(Reason::Cancelled),
+            reason if reason == Reason::DeadlineExceeded as u8 => Some(Reason::DeadlineExceeded),
+            reason if reason == Reason::ShutDown as u8 => Some(Reason::ShutDown),
+            reason if reason == Reason::LostRace as u8 => Some(Reason::LostRace),
+            _ => None,
+        }
+    }
+
+    /// This scope and those around it, the nearest first.
+    fn around(&self) -> impl Iterator<Item = &Scope<'run>> {
+        std::iter::successors(Some(self), |scope| scope.up)
+    }
+}

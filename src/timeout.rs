@@ -1,0 +1,169 @@
+//! A time limit on what is inside.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pin_project::pin_project;
+
+use crate::attempt::Attempt;
+use crate::error::{ConfigError, Error, Kind};
+use crate::event::What;
+use crate::policy::{Call, Next, Outcome, Policy, Settings, Site};
+use crate::run::{Alarm, Frame, Reason, Scope};
+use crate::verdict::Verdict;
+
+/// Gives up on what is inside of it after a time: inside of a [`Retry`](crate::Retry) on one attempt, outside on the whole.
+///
+/// What is inside is *dropped*, so an operation is cut off at its next await. A synchronous piece of work cannot be cut off,
+/// and neither can work that the operation has spawned, unless it uses
+/// [`with_token`](crate::operation::with_token). A result that is ready in the poll in which the limit is seen wins.
+///
+/// A limit that is reached is a [`Verdict::Transient`] outcome with [`Kind::TimedOut`]; before the operation was started
+/// (in a queue of an inner policy) it is [`Verdict::Rejected`], since the dependency had no part in it.
+///
+/// It costs nothing but a reading of the clock until the operation is first pending; of several limits around one attempt
+/// only the nearest registers a timer.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use steadfast::{Context, Timeout, error::Kind, try_do};
+/// # let clock = steadfast::clock::Clock::manual();
+/// # clock.block_on(async {
+/// # let cx = Context::new().with_clock(&clock);
+/// let limit = Duration::from_secs(2);
+/// let never = try_do(&cx, |_| std::future::pending::<Result<(), String>>(), Timeout::new(limit));
+/// assert_eq!(never.await.unwrap_err().kind(), Kind::TimedOut { limit });
+/// # });
+/// ```
+#[derive(Clone)]
+#[must_use = "a policy does nothing until it is part of a chain"]
+pub struct Timeout(Limit);
+
+#[derive(Clone)]
+enum Limit {
+    Fixed(Duration),
+    By(Arc<dyn Fn(&Attempt) -> Duration + Send + Sync>),
+}
+
+impl Timeout {
+    /// Gives up after `limit`, which must not be zero; `Duration::MAX` means never.
+    pub const fn new(limit: Duration) -> Timeout {
+        Timeout(Limit::Fixed(limit))
+    }
+
+    /// Gives up after `n` seconds.
+    pub const fn secs(n: u64) -> Timeout {
+        Timeout::new(Duration::from_secs(n))
+    }
+
+    /// Gives up after `n` milliseconds.
+    pub const fn millis(n: u64) -> Timeout {
+        Timeout::new(Duration::from_millis(n))
+    }
+
+    /// Gives up after a time that is computed for each call: longer for retries, say. Zero gives up at the first await;
+    /// `Duration::MAX` never. A panic in `limit` reaches the caller.
+    pub fn with(limit: impl Fn(&Attempt) -> Duration + Send + Sync + 'static) -> Timeout {
+        Timeout(Limit::By(Arc::new(limit)))
+    }
+
+    /// Refuses a limit that cannot work.
+    ///
+    /// # Errors
+    /// If the limit is zero.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        match self.0 {
+            Limit::Fixed(Duration::ZERO) => Err(ConfigError::new("timeout", "0 s", "must be longer than zero")),
+            Limit::Fixed(_) | Limit::By(_) => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn limit_of<E>(&self, call: Call<'_, E>) -> Duration {
+        match &self.0 {
+            Limit::Fixed(limit) => *limit,
+            Limit::By(limit) => limit(&call.attempt()),
+        }
+    }
+}
+
+impl Settings for Timeout {
+    fn validate(&self, _: &mut Site<'_>) -> Result<(), ConfigError> {
+        self.check()
+    }
+
+    fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
+        match self.0 {
+            Limit::Fixed(Duration::MAX) | Limit::By(_) => inner,
+            Limit::Fixed(limit) => Some(inner.map_or(limit, |inner| inner.min(limit))),
+        }
+    }
+}
+
+impl<T: Send, E: Send> Policy<T, E> for Timeout {
+    #[inline(always)]
+    fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
+        async move {
+            let limit = self.limit_of(call);
+            // `NEVER` for `Duration::MAX`: then the alarm has nothing to wait for.
+            let at = call.now() + limit;
+            let frame = Frame { scope: call.scope().inside(at, call.number()), last: call.frame().last };
+            // What is inside is dropped at the end of this statement, after the scope was told why.
+            let raced = Limited { scope: &frame.scope, inner: next.call(call.within(&frame)), alarm: Alarm::new(frame.scope.core, at) }.await;
+            match raced {
+                Some(outcome) => outcome,
+                None => timed_out(call, limit, frame.scope.started() > 0),
+            }
+        }
+    }
+}
+
+/// The outcome of a limit that was reached.
+#[cold]
+fn timed_out<T, E>(call: Call<'_, E>, limit: Duration, started: bool) -> Outcome<T, E> {
+    call.emit(|| What::TimedOut { limit });
+    let verdict = if started { Verdict::Transient } else { Verdict::Rejected { retry_after: None } };
+    Outcome::new(Err(Error::refused(Kind::TimedOut { limit })), verdict)
+}
+
+/// Races what is inside against the alarm, a ready result first.
+#[pin_project]
+struct Limited<'a, 'run, F> {
+    scope: &'a Scope<'run>,
+    #[pin]
+    inner: F,
+    #[pin]
+    alarm: Alarm<'run>,
+}
+
+impl<F: Future> Future for Limited<'_, '_, F> {
+    type Output = Option<F::Output>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let this = self.project();
+        let core = this.scope.core;
+        let beside = core.look_inside();
+        let polled = match this.inner.poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => this.alarm.poll(cx, core.armed()).map(|()| {
+                this.scope.give_up(Reason::TimedOut);
+                None
+            }),
+        };
+        core.look_outside(beside);
+        polled
+    }
+}
+
+impl fmt::Debug for Timeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Limit::Fixed(limit) => f.debug_tuple("Timeout").field(limit).finish(),
+            Limit::By(_) => f.write_str("Timeout(computed)"),
+        }
+    }
+}
