@@ -22,7 +22,7 @@ macro_rules! tuple {
     ($first:ident $(, $rest:ident)*) => {
         impl<$first: Settings $(, $rest: Settings)*> Settings for ($first, $($rest,)*) {
             fn validate(&self, site: &mut Site<'_>) -> Result<(), ConfigError> {
-                #[allow(non_snake_case)]
+                #[allow(non_snake_case, reason = "a policy is named after its type parameter")]
                 let ($first, $($rest,)*) = self;
                 $first.validate(site)?;
                 $($rest.validate(site)?;)*
@@ -30,7 +30,7 @@ macro_rules! tuple {
             }
 
             fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
-                #[allow(non_snake_case)]
+                #[allow(non_snake_case, reason = "a policy is named after its type parameter")]
                 let ($first, $($rest,)*) = self;
                 tuple!(@limit inner, $first $(, $rest)*)
             }
@@ -43,7 +43,7 @@ macro_rules! tuple {
                 call: Call<'_, E>,
                 next: Rest,
             ) -> impl Future<Output = Outcome<T, E>> + Send {
-                #[allow(non_snake_case)]
+                #[allow(non_snake_case, reason = "a policy is named after its type parameter")]
                 let ($first, $($rest,)*) = self;
                 $first.run(call, tuple!(@link next $(, $rest)*))
             }
@@ -240,7 +240,10 @@ impl<T: Send, E: Send> Next<T, E> for DynNext<'_, T, E> {
     }
 
     fn limit(self) -> Option<Duration> {
-        self.list.iter().rev().fold(self.last.limit_dyn(), |inner, policy| policy.0.limit(inner))
+        self.list
+            .iter()
+            .rev()
+            .fold(self.last.limit_dyn(), |inner, policy| policy.0.limit(inner))
     }
 
     async fn discard(self, value: T) {
@@ -276,6 +279,11 @@ impl<T, E> Settings for Vec<BoxPolicy<T, E>> {
 
 impl<T: Send, E: Send> Policy<T, E> for Vec<BoxPolicy<T, E>> {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
-        DynNext { list: self, last: &next }.call(call).await
+        DynNext {
+            list: self,
+            last: &next,
+        }
+        .call(call)
+        .await
     }
 }

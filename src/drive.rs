@@ -102,18 +102,31 @@ pub(crate) async fn drive<T: Send, E: Send, O: Operation<T, E>, P: Policy<T, E>>
     policies: &P,
 ) -> Ended<T, E> {
     let last = Last::new();
-    let frame = Frame { scope: Scope::root(core), last: &last };
+    let frame = Frame {
+        scope: Scope::root(core),
+        last: &last,
+    };
     if let Some(error) = refuse(core, operation.check()) {
         return finish(core, &frame, Outcome::new(Err(error), Verdict::Ignored));
     }
     core.emit(1, 0, || What::RunStarted);
     // The chain is dropped at the end of this statement, after the scope was told why.
-    let raced = Race { scope: &frame.scope, chain: policies.run(Call::first(&frame), Leaf(operation)), place: Place::new(core.life), watch: None }.await;
+    let raced = Race {
+        scope: &frame.scope,
+        chain: policies.run(Call::first(&frame), Leaf(operation)),
+        place: Place::new(core.life),
+        watch: None,
+    }
+    .await;
     match raced {
         Ok(outcome) => finish(core, &frame, outcome),
         Err(cause) => {
             last.stop(Stopped::Ended(cause));
-            finish(core, &frame, Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored))
+            finish(
+                core,
+                &frame,
+                Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored),
+            )
         }
     }
 }
@@ -147,12 +160,25 @@ fn refuse_slow<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<E
 #[inline(always)]
 fn finish<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, mut outcome: Outcome<T, E>) -> Ended<T, E> {
     let attempts = frame.scope.started();
-    let stopped = if outcome.verdict == Verdict::Success { None } else { settle(core, frame, &mut outcome) };
+    let stopped = if outcome.verdict == Verdict::Success {
+        None
+    } else {
+        settle(core, frame, &mut outcome)
+    };
     core.emit(attempts.max(1), 0, || {
         let error = outcome.result.as_ref().err().map(Error::kind);
-        What::RunFinished { error, attempts, elapsed: core.elapsed() }
+        What::RunFinished {
+            error,
+            attempts,
+            elapsed: core.elapsed(),
+        }
     });
-    Ended { result: outcome.result, tail: outcome.tail, stopped, attempts }
+    Ended {
+        result: outcome.result,
+        tail: outcome.tail,
+        stopped,
+        attempts,
+    }
 }
 
 #[cold]
@@ -170,7 +196,10 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: &mut Outcome<T, 
         }
         error.set_attempts(frame.scope.started());
         error.set_name(core.name);
-        error.set_final(matches!(outcome.verdict, Verdict::Permanent | Verdict::Fatal | Verdict::Ignored));
+        error.set_final(matches!(
+            outcome.verdict,
+            Verdict::Permanent | Verdict::Fatal | Verdict::Ignored
+        ));
         frame.last.attach_to(error);
         let elapsed = core.elapsed();
         if elapsed > Duration::ZERO {
@@ -241,7 +270,10 @@ struct Watch<'run> {
 impl<'run> Watch<'run> {
     fn new(core: &'run Core<'run>) -> Watch<'run> {
         let token = core.context.token().map(|token| token.clone().cancelled_owned());
-        Watch { token, alarm: Alarm::new(core, core.deadline) }
+        Watch {
+            token,
+            alarm: Alarm::new(core, core.deadline),
+        }
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, core: &Core<'_>) -> Poll<Cause> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::error::ConfigError;
 pub use crate::outcome::{End, Guard, Outcome, Tail};
-pub use crate::run::Call;
+pub use crate::run::{Call, Frame, Reason};
 
 /// Decides what happens to a call: run it, run it again, refuse it, give it up.
 ///
@@ -97,7 +97,11 @@ impl<'a> Site<'a> {
             None => Ok(()),
             Some(judge) => {
                 let value = format_args!("outside of {policy}");
-                Err(ConfigError::new(judge, value, "judging policies belong inside of those that read the verdict"))
+                Err(ConfigError::new(
+                    judge,
+                    value,
+                    "judging policies belong inside of those that read the verdict",
+                ))
             }
         }
     }

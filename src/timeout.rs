@@ -11,8 +11,8 @@ use pin_project::pin_project;
 use crate::attempt::Attempt;
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
-use crate::policy::{Call, Next, Outcome, Policy, Settings, Site};
-use crate::run::{Alarm, Frame, Reason, Scope};
+use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site};
+use crate::run::{Alarm, Scope};
 use crate::verdict::Verdict;
 
 /// Gives up on what is inside of it after a time: inside of a [`Retry`](crate::Retry) on one attempt, outside on the whole.
@@ -110,12 +110,17 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
             let limit = self.limit_of(call);
             // `NEVER` for `Duration::MAX`: then the alarm has nothing to wait for.
             let at = call.now() + limit;
-            let frame = Frame { scope: call.scope().inside(at, call.number()), last: call.frame().last };
+            let frame = Frame::until(call, at);
             // What is inside is dropped at the end of this statement, after the scope was told why.
-            let raced = Limited { scope: &frame.scope, inner: next.call(call.within(&frame)), alarm: Alarm::new(frame.scope.core, at) }.await;
+            let raced = Limited {
+                scope: &frame.scope,
+                inner: next.call(call.within(&frame)),
+                alarm: Alarm::new(frame.scope.core, at),
+            }
+            .await;
             match raced {
                 Some(outcome) => outcome,
-                None => timed_out(call, limit, frame.scope.started() > 0),
+                None => timed_out(call, limit, frame.was_started()),
             }
         }
     }
@@ -125,7 +130,11 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
 #[cold]
 fn timed_out<T, E>(call: Call<'_, E>, limit: Duration, started: bool) -> Outcome<T, E> {
     call.emit(|| What::TimedOut { limit });
-    let verdict = if started { Verdict::Transient } else { Verdict::Rejected { retry_after: None } };
+    let verdict = if started {
+        Verdict::Transient
+    } else {
+        Verdict::Rejected { retry_after: None }
+    };
     Outcome::new(Err(Error::refused(Kind::TimedOut { limit })), verdict)
 }
 

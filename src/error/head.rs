@@ -32,7 +32,12 @@ enum Code {
 
 impl Head {
     pub(super) fn new(kind: Kind) -> Head {
-        let mut head = Head { wait: NO_WAIT, attempts: 0, finally: false, code: Code::Failed };
+        let mut head = Head {
+            wait: NO_WAIT,
+            attempts: 0,
+            finally: false,
+            code: Code::Failed,
+        };
         head.set_kind(kind);
         head
     }
@@ -63,7 +68,9 @@ impl Head {
         match self.code {
             Code::Failed => Kind::Failed,
             Code::Exhausted(by) => Kind::Exhausted { by },
-            Code::TimedOut => Kind::TimedOut { limit: retry_after.unwrap_or(Duration::MAX) },
+            Code::TimedOut => Kind::TimedOut {
+                limit: retry_after.unwrap_or(Duration::MAX),
+            },
             Code::DeadlineExceeded => Kind::DeadlineExceeded,
             Code::Cancelled => Kind::Cancelled,
             Code::CircuitOpen => Kind::CircuitOpen { retry_after },

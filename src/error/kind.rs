@@ -76,14 +76,10 @@ impl Kind {
     /// Whether a policy refused the call before the operation was started.
     #[must_use]
     pub fn is_rejection(self) -> bool {
-        matches!(self, Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded)
-    }
-
-    pub(super) fn retry_after(self) -> Option<Duration> {
-        match self {
-            Kind::CircuitOpen { retry_after } | Kind::RateLimited { retry_after } => retry_after,
-            _ => None,
-        }
+        matches!(
+            self,
+            Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded
+        )
     }
 }
 
@@ -95,11 +91,15 @@ impl fmt::Display for Kind {
             Kind::TimedOut { limit } => write!(f, "timed out after {}", Seconds(*limit)),
             Kind::DeadlineExceeded => f.write_str("deadline exceeded"),
             Kind::Cancelled => f.write_str("cancelled"),
-            Kind::CircuitOpen { retry_after: Some(wait) } => {
+            Kind::CircuitOpen {
+                retry_after: Some(wait),
+            } => {
                 write!(f, "circuit breaker open, next trial in {}", Seconds(*wait))
             }
             Kind::CircuitOpen { retry_after: None } => f.write_str("circuit breaker open"),
-            Kind::RateLimited { retry_after: Some(wait) } => write!(f, "rate limited, free in {}", Seconds(*wait)),
+            Kind::RateLimited {
+                retry_after: Some(wait),
+            } => write!(f, "rate limited, free in {}", Seconds(*wait)),
             Kind::RateLimited { retry_after: None } => f.write_str("rate limited"),
             Kind::BulkheadFull { why: Full::Queue } => f.write_str("bulkhead full"),
             Kind::BulkheadFull { why: Full::Wait } => f.write_str("bulkhead full, waited too long"),

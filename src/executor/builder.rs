@@ -38,8 +38,20 @@ impl<P> Builder<P> {
     /// attempt: **tell the chain which are permanent**, with a judging policy innermost or with
     /// [`op`](crate::op) or [`faults`](crate::operation::faults) at the operation.
     pub fn policies<Q>(self, policies: Q) -> Builder<Q> {
-        let Builder { name, clock, rng, observers, policies: _ } = self;
-        Builder { name, clock, rng, observers, policies }
+        let Builder {
+            name,
+            clock,
+            rng,
+            observers,
+            policies: _,
+        } = self;
+        Builder {
+            name,
+            clock,
+            rng,
+            observers,
+            policies,
+        }
     }
 
     /// The clock of every run and every policy. Default: [`Clock::tokio`].
@@ -70,8 +82,21 @@ impl<P> Builder<P> {
         P: Settings,
     {
         self.policies.validate(&mut Site::new(&self.clock))?;
-        let Builder { name, clock, rng, observers, policies } = self;
+        let Builder {
+            name,
+            clock,
+            rng,
+            observers,
+            policies,
+        } = self;
         let name = name?;
-        Ok(Executor(Arc::new(Shared { name, clock, rng, observers, life: Arc::new(Life::default()), policies })))
+        Ok(Executor(Arc::new(Shared {
+            name,
+            clock,
+            rng,
+            observers,
+            life: Arc::new(Life::default()),
+            policies,
+        })))
     }
 }

@@ -139,13 +139,40 @@ impl<T: Send, E: fmt::Debug + Send + 'static> Policy<T, E> for Erased {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let slots = Slots::default();
         let last = Last::new();
-        let _hand_over = HandOver { from: &last, to: call.frame().last };
-        let frame = Frame { scope: call.scope().inside(Moment::NEVER, call.number()), last: &last };
-        let inner = Typed { next, slots: &slots, last: call.frame().last };
-        let outcome = self.0.run_dyn(call.within(&frame), DynNext { list: &[], last: &inner }).await;
+        let _hand_over = HandOver {
+            from: &last,
+            to: call.frame().last,
+        };
+        let frame = Frame {
+            scope: call.scope().inside(Moment::NEVER, call.number()),
+            last: &last,
+        };
+        let inner = Typed {
+            next,
+            slots: &slots,
+            last: call.frame().last,
+        };
+        let outcome = self
+            .0
+            .run_dyn(
+                call.within(&frame),
+                DynNext {
+                    list: &[],
+                    last: &inner,
+                },
+            )
+            .await;
         outcome.map(
-            |value| slots.take(&value).expect("a value stays in its slot until its place comes back, and places are not Clone"),
-            |error| error.take().expect("an error is taken out only here, and chains cannot make one"),
+            |value| {
+                slots
+                    .take(&value)
+                    .expect("a value stays in its slot until its place comes back, and places are not Clone")
+            },
+            |error| {
+                error
+                    .take()
+                    .expect("an error is taken out only here, and chains cannot make one")
+            },
         )
     }
 }
@@ -167,17 +194,24 @@ impl<T, E, N: Copy> Copy for Typed<'_, T, E, N> {}
 
 impl<T: Send, E: fmt::Debug + Send + 'static, N: Next<T, E>> Next<AnyValue, AnyError> for Typed<'_, T, E, N> {
     async fn call(self, call: Call<'_, AnyError>) -> Outcome<AnyValue, AnyError> {
-        let frame = Frame { scope: call.scope().inside(Moment::NEVER, call.number()), last: self.last };
+        let frame = Frame {
+            scope: call.scope().inside(Moment::NEVER, call.number()),
+            last: self.last,
+        };
         let outcome = self.next.call(call.within(&frame)).await;
         outcome.map(|value| self.slots.put(value), AnyError::new)
     }
 
     fn repeat(self, after: Option<&Outcome<AnyValue, AnyError>>) -> Result<(), &'static str> {
-        let Some(after) = after else { return self.next.repeat(None) };
+        let Some(after) = after else {
+            return self.next.repeat(None);
+        };
         // The rest of the chain wants to see the outcome typed: value or error leave their place for the question.
         match &after.result {
             Ok(place) => {
-                let Some(value) = self.slots.take(place) else { return self.next.repeat(None) };
+                let Some(value) = self.slots.take(place) else {
+                    return self.next.repeat(None);
+                };
                 let typed = Outcome::new(Ok(value), after.verdict);
                 let answer = self.next.repeat(Some(&typed));
                 if let Ok(value) = typed.result {
@@ -251,7 +285,10 @@ impl<T> Values<T> {
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
-        Slots(Mutex::new(Values { first: None, more: Vec::new() }))
+        Slots(Mutex::new(Values {
+            first: None,
+            more: Vec::new(),
+        }))
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builder::Builder;
-pub use self::erase::Erased;
+pub use self::erase::{AnyError, AnyValue, Erased};
 use crate::attempt::Attempt;
-use crate::clock::Clock;
+use crate::cancel::Cancellation;
+use crate::clock::{Clock, Deadline};
 use crate::context::Context;
-use crate::drive::drive;
+use crate::drive::{Ended, drive};
 use crate::error::{Error, Name};
 use crate::event::Observers;
 use crate::life::Life;
@@ -171,7 +172,12 @@ impl<P> Executor<P> {
         let core = self.core(cx);
         let ended = drive(&core, &operation, &self.0.policies).await;
         let stopped = ended.stopped.unwrap_or(Stopped::Settled);
-        Report { result: ended.result, attempts: ended.attempts, elapsed: core.elapsed(), stopped }
+        Report {
+            result: ended.result,
+            attempts: ended.attempts,
+            elapsed: core.elapsed(),
+            stopped,
+        }
     }
 
     /// Adds an inner policy for one call.
@@ -187,7 +193,10 @@ impl<P> Executor<P> {
     /// # });
     /// ```
     pub fn with<Q>(&self, policy: Q) -> With<'_, P, Q> {
-        With { executor: self, inner: policy }
+        With {
+            executor: self,
+            inner: policy,
+        }
     }
 
     /// A plain context on the executor's clock, to add to.
@@ -235,30 +244,49 @@ impl<P> Executor<P> {
         self.0.life.waiting()
     }
 
+    /// Runs an operation whose result outlives the run: the caller holds the tail until the result ends.
+    pub(crate) async fn stream<T, E, O>(&self, cx: &Context, operation: O) -> Ended<T, E>
+    where
+        T: Send,
+        E: Send,
+        O: Operation<T, E>,
+        P: Policy<T, E>,
+    {
+        let core = self.core(cx).streaming();
+        drive(&core, &operation, &self.0.policies).await
+    }
+
+    /// The merged token of what outlives a run with this context.
+    pub(crate) fn cancellation(&self, cx: &Context) -> Cancellation {
+        let at = cx.deadline_on(&self.0.clock);
+        let deadline = (!at.is_never()).then(|| Deadline::new(self.0.clock.clone(), at));
+        Cancellation::new(cx.token().cloned(), Some(Arc::clone(&self.0.life)), deadline)
+    }
+
     #[inline(always)]
-    fn launch<T, E, O, Q>(
-        &self,
-        cx: &Context,
-        operation: O,
-        policies: &Q,
-    ) -> impl Future<Output = Result<T, Error<E>>>
+    async fn launch<T, E, O, Q>(&self, cx: &Context, operation: O, policies: &Q) -> Result<T, Error<E>>
     where
         T: Send,
         E: Send,
         O: Operation<T, E>,
         Q: Policy<T, E>,
     {
-        async move {
-            let core = self.core(cx);
-            drive(&core, &operation, policies).await.result
-        }
+        let core = self.core(cx);
+        drive(&core, &operation, policies).await.result
     }
 
     #[inline]
     fn core<'a>(&'a self, cx: &'a Context) -> Core<'a> {
         let shared = &*self.0;
         let rng = shared.rng.as_ref().or(cx.rng()).unwrap_or(Rng::THREAD);
-        Core::new(&shared.clock, cx, &shared.observers, rng, Some(&shared.life), Some(shared.name))
+        Core::new(
+            &shared.clock,
+            cx,
+            &shared.observers,
+            rng,
+            Some(&shared.life),
+            Some(shared.name),
+        )
     }
 }
 
@@ -270,7 +298,9 @@ impl<P> Clone for Executor<P> {
 
 impl<P> fmt::Debug for Executor<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Executor").field("name", &self.0.name).finish_non_exhaustive()
+        f.debug_struct("Executor")
+            .field("name", &self.0.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -337,7 +367,9 @@ impl<P: Settings, Q: Settings> With<'_, P, Q> {
         Q: Policy<T, E>,
     {
         let policies = (&self.executor.0.policies, &self.inner);
-        policies.validate(&mut Site::new(self.executor.clock())).map_err(Error::misconfigured)?;
+        policies
+            .validate(&mut Site::new(self.executor.clock()))
+            .map_err(Error::misconfigured)?;
         self.executor.launch(cx, operation, &policies).await
     }
 }

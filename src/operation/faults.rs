@@ -125,6 +125,7 @@ where
 
 /// The future of a closure behind [`faults`].
 #[pin_project]
+#[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Faults<F> {
     #[pin]

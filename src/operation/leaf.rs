@@ -35,7 +35,9 @@ impl<T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'_, O> {
             call.mark_started();
             let future = call.blame(|| self.0.call(call.attempt()));
             let outcome = self.0.judge(call, Blaming { call, future }.await);
-            call.emit(|| What::AttemptFinished { verdict: outcome.verdict });
+            call.emit(|| What::AttemptFinished {
+                verdict: outcome.verdict,
+            });
             outcome
         }
     }
@@ -83,7 +85,10 @@ where
 {
     #[inline(always)]
     fn call(&self, attempt: Attempt) -> impl Future<Output = Outcome<T, E>> + Send {
-        Judging { future: (self.0)(attempt), types: PhantomData }
+        Judging {
+            future: (self.0)(attempt),
+            types: PhantomData,
+        }
     }
 }
 
@@ -125,12 +130,16 @@ where
 {
     move |attempt| {
         let token = CancellationToken::new();
-        WithToken { future: f(attempt, token.clone()), abandoned: Some(token.drop_guard()) }
+        WithToken {
+            future: f(attempt, token.clone()),
+            abandoned: Some(token.drop_guard()),
+        }
     }
 }
 
 /// The future of a closure behind [`with_token`].
 #[pin_project]
+#[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct WithToken<F> {
     #[pin]

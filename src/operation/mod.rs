@@ -14,11 +14,11 @@ mod state;
 
 use std::time::Duration;
 
-pub use self::faults::{Fault, FaultExt, faults};
+pub use self::faults::{Fault, FaultExt, Faults, faults};
 pub(crate) use self::leaf::{Function, Leaf};
-pub use self::leaf::{nested, with_token};
+pub use self::leaf::{Nested, WithToken, nested, with_token};
 pub use self::op::{Op, op};
-pub use self::state::{StateFuture, with_state};
+pub use self::state::{StateFuture, WithState, with_state};
 use crate::attempt::Attempt;
 use crate::error::ConfigError;
 use crate::outcome::Outcome;

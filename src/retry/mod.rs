@@ -8,10 +8,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 pub use self::backoff::Backoff;
-pub use self::config::{
-    DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_RETRY_AFTER, OnLongWait, OnRejection, Retry, RetryEvent,
-};
 pub use self::backoff::{DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR};
+pub use self::config::{DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_RETRY_AFTER, OnLongWait, OnRejection, Retry, RetryEvent};
 pub use self::jitter::Jitter;
 use crate::cancel::Cause;
 use crate::clock::Moment;
@@ -62,15 +60,26 @@ struct Tries {
 impl Tries {
     #[inline]
     fn begin<E>(retry: &Retry, call: Call<'_, E>) -> Tries {
-        let until = if retry.max_elapsed == Duration::MAX { Moment::NEVER } else { call.now() + retry.max_elapsed };
-        Tries { made: 1, until, wait: Duration::ZERO }
+        let until = if retry.max_elapsed == Duration::MAX {
+            Moment::NEVER
+        } else {
+            call.now() + retry.max_elapsed
+        };
+        Tries {
+            made: 1,
+            until,
+            wait: Duration::ZERO,
+        }
     }
 }
 
 /// Whether the verdict asks for nothing more.
 #[inline]
 fn is_final(verdict: Verdict) -> bool {
-    !matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. })
+    !matches!(
+        verdict,
+        Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. }
+    )
 }
 
 impl Retry {
@@ -117,7 +126,9 @@ impl Retry {
     /// The stricter of the policy's and the caller's limit.
     fn attempts_allowed<E>(&self, call: Call<'_, E>) -> u32 {
         let unlimited = u32::MAX;
-        self.max_attempts.unwrap_or(unlimited).min(call.context().max_attempts().unwrap_or(unlimited))
+        self.max_attempts
+            .unwrap_or(unlimited)
+            .min(call.context().max_attempts().unwrap_or(unlimited))
     }
 
     /// The wait before the next try, or what forbids one.
@@ -126,14 +137,16 @@ impl Retry {
         let unit = || core.rng.unit();
         let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng.up_to((asked / 10).min(most)));
         let wait = match verdict {
-            Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {
-                asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after)
-            }
+            Verdict::Throttled {
+                retry_after: Some(pause),
+            } if pause <= self.max_retry_after => asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after),
             Verdict::Throttled { retry_after: Some(_) } => match self.on_long_wait {
                 OnLongWait::Stop => return Err(Limit::RetryAfter),
                 OnLongWait::Cap => self.max_retry_after,
             },
-            Verdict::Rejected { retry_after: Some(pause) } => asked(pause, Duration::MAX),
+            Verdict::Rejected {
+                retry_after: Some(pause),
+            } => asked(pause, Duration::MAX),
             _ => self.schedule.wait(tries.made, &verdict, tries.wait, unit),
         };
         let deadline = call.scope().deadline;
@@ -153,7 +166,13 @@ impl Retry {
     /// An outcome that is worth another try but gets none, with the pause that was asked for if that was too long.
     fn given_up<T, E>(&self, outcome: Outcome<T, E>, limit: Limit) -> Outcome<T, E> {
         let mut outcome = exhausted(outcome, limit);
-        if let (Err(error), Verdict::Throttled { retry_after: Some(pause) }) = (&mut outcome.result, outcome.verdict) {
+        if let (
+            Err(error),
+            Verdict::Throttled {
+                retry_after: Some(pause),
+            },
+        ) = (&mut outcome.result, outcome.verdict)
+        {
             error.set_retry_after(pause);
         }
         outcome
@@ -166,14 +185,25 @@ impl Retry {
             let error = outcome.result.as_ref().err().and_then(Error::last);
             let error = error.map(|error| error as &dyn std::fmt::Debug);
             let elapsed = call.scope().core.elapsed();
-            shielded(|| on_retry(&RetryEvent { attempt: call.number(), delay, verdict, elapsed, error }));
+            shielded(|| {
+                on_retry(&RetryEvent {
+                    attempt: call.number(),
+                    delay,
+                    verdict,
+                    elapsed,
+                    error,
+                })
+            });
         }
     }
 
     /// Moves the error to the run, which may need it, and keeps the value for the operation to give up.
     fn pause<T, E>(&self, call: Call<'_, E>, wait: Duration, outcome: Outcome<T, E>) -> Pause<T> {
         match outcome.result {
-            Ok(value) => Pause { wait, value: Some(value) },
+            Ok(value) => Pause {
+                wait,
+                value: Some(value),
+            },
             Err(error) => {
                 call.keep_last(error, self.keep_errors);
                 Pause { wait, value: None }

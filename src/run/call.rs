@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Frame, Scope};
 use crate::attempt::Attempt;
-use crate::cancel::{Cancellation, Cause};
+use crate::cancel::Cause;
 use crate::clock::{Clock, Deadline, Moment};
 use crate::context::Context;
 use crate::error::{Error, Name};
@@ -24,7 +24,12 @@ pub struct Call<'run, E> {
 impl<'run, E> Call<'run, E> {
     #[inline]
     pub(crate) fn first(frame: &'run Frame<'run, E>) -> Call<'run, E> {
-        Call { frame, number: 1, hedge: 0, trial: false }
+        Call {
+            frame,
+            number: 1,
+            hedge: 0,
+            trial: false,
+        }
     }
 
     /// Which try of the run this is, from 1.
@@ -117,7 +122,10 @@ impl<'run, E> Call<'run, E> {
     #[must_use]
     pub fn again(self) -> Call<'run, E> {
         let started = self.scope().core.tries.load(std::sync::atomic::Ordering::Relaxed);
-        Call { number: self.number.max(started).saturating_add(1), ..self }
+        Call {
+            number: self.number.max(started).saturating_add(1),
+            ..self
+        }
     }
 
     /// Moves the error of a failed try to the run, which attaches it to whatever ends the run later. At most `keep` errors
@@ -139,17 +147,16 @@ impl<'run, E> Call<'run, E> {
         self.scope().core.emit(self.number, self.hedge.into(), what);
     }
 
-    /// The merged token of what outlives the run.
-    pub(crate) fn cancellation(&self) -> Cancellation {
-        let core = self.scope().core;
-        let deadline = (!core.deadline.is_never()).then(|| Deadline::new(core.clock.clone(), core.deadline));
-        Cancellation::new(core.context.token().cloned(), core.life.cloned(), deadline)
-    }
-
     /// This try inside of `frame`, which may have errors of another type.
+    #[must_use]
     #[inline]
-    pub(crate) fn within<'inner, F>(self, frame: &'inner Frame<'inner, F>) -> Call<'inner, F> {
-        Call { frame, number: self.number, hedge: self.hedge, trial: self.trial }
+    pub fn within<'inner, F>(self, frame: &'inner Frame<'inner, F>) -> Call<'inner, F> {
+        Call {
+            frame,
+            number: self.number,
+            hedge: self.hedge,
+            trial: self.trial,
+        }
     }
 
     /// This try as a trial.
@@ -204,6 +211,9 @@ impl<E> Copy for Call<'_, E> {}
 
 impl<E> fmt::Debug for Call<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("number", &self.number).field("hedge", &self.hedge).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("number", &self.number)
+            .field("hedge", &self.hedge)
+            .finish_non_exhaustive()
     }
 }

@@ -65,16 +65,18 @@ impl<E> Last<E> {
 
     /// Counts one more error for the `attempts_for` at `address`, and says how many it has seen.
     pub(crate) fn count(&self, address: usize) -> u32 {
-        self.with(|spoken| match spoken.counted.iter_mut().find(|(counter, _)| *counter == address) {
-            Some((_, seen)) => {
-                *seen = seen.saturating_add(1);
-                *seen
-            }
-            None => {
-                spoken.counted.push((address, 1));
-                1
-            }
-        })
+        self.with(
+            |spoken| match spoken.counted.iter_mut().find(|(counter, _)| *counter == address) {
+                Some((_, seen)) => {
+                    *seen = seen.saturating_add(1);
+                    *seen
+                }
+                None => {
+                    spoken.counted.push((address, 1));
+                    1
+                }
+            },
+        )
     }
 
     pub(crate) fn stop(&self, why: Stopped) {
@@ -92,10 +94,25 @@ impl<E> Last<E> {
     /// Moves everything to a run with another error type.
     pub(crate) fn hand_over<F>(&self, to: &Last<F>, mut map: impl FnMut(E) -> Option<F>) {
         let spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Spoken { error, history, stopped, counted: _ }) = spoken.map(|spoken| *spoken) else { return };
+        let Some(Spoken {
+            error,
+            history,
+            stopped,
+            counted: _,
+        }) = spoken.map(|spoken| *spoken)
+        else {
+            return;
+        };
         let error = error.and_then(&mut map);
         let history = history.map(|history| history.into_iter().filter_map(&mut map).collect());
-        to.with(|spoken| *spoken = Spoken { error, history, stopped, counted: std::mem::take(&mut spoken.counted) });
+        to.with(|spoken| {
+            *spoken = Spoken {
+                error,
+                history,
+                stopped,
+                counted: std::mem::take(&mut spoken.counted),
+            }
+        });
     }
 
     /// Why the run made no further attempt, if a retry said so.
@@ -116,7 +133,12 @@ impl<E> Last<E> {
 
 impl<E> Default for Spoken<E> {
     fn default() -> Self {
-        Spoken { error: None, history: None, stopped: None, counted: Vec::new() }
+        Spoken {
+            error: None,
+            history: None,
+            stopped: None,
+            counted: Vec::new(),
+        }
     }
 }
 

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 pub(crate) use self::alarm::Alarm;
 pub use self::call::Call;
-pub use self::last::Stopped;
 pub(crate) use self::last::Last;
-pub(crate) use self::scope::{Frame, Reason, Scope};
+pub use self::last::Stopped;
+pub(crate) use self::scope::{Fate, Scope};
+pub use self::scope::{Frame, Reason};
 use crate::cancel::Cause;
 use crate::clock::{Clock, Moment};
 use crate::context::Context;
@@ -74,6 +75,12 @@ impl<'run> Core<'run> {
         }
     }
 
+    /// For a result that outlives the run.
+    pub(crate) fn streaming(mut self) -> Core<'run> {
+        self.streams = true;
+        self
+    }
+
     /// A new poll of the run begins.
     #[inline]
     pub(crate) fn begin_poll(&self) {
@@ -85,7 +92,11 @@ impl<'run> Core<'run> {
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         let now = self.now.load(Relaxed);
-        if now == UNKNOWN { self.look() } else { Moment::from_nanos(now) }
+        if now == UNKNOWN {
+            self.look()
+        } else {
+            Moment::from_nanos(now)
+        }
     }
 
     /// Reads the clock, also if this poll has done so already.
@@ -116,7 +127,11 @@ impl<'run> Core<'run> {
     /// Whether something outside asks the run to end: the caller, the executor, the deadline.
     #[inline]
     pub(crate) fn ended(&self) -> Option<Cause> {
-        if self.is_quiet() && !self.life.is_some_and(|life| life.is_shut_down()) { None } else { self.ended_slow() }
+        if self.is_quiet() && !self.life.is_some_and(|life| life.is_shut_down()) {
+            None
+        } else {
+            self.ended_slow()
+        }
     }
 
     /// Whether the caller brought nothing that can end the run.
@@ -147,7 +162,12 @@ impl<'run> Core<'run> {
 
     #[cold]
     fn tell(&self, attempt: u32, hedge: u32, what: What) {
-        self.observers.tell(&Event { executor: self.name, attempt, hedge, what });
+        self.observers.tell(&Event {
+            executor: self.name,
+            attempt,
+            hedge,
+            what,
+        });
     }
 
     /// The nearest timer that was found waiting since [`look_inside`](Core::look_inside).

@@ -1,8 +1,9 @@
 //! The frames that may drop what is inside of them, and say why.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use super::{Core, Last};
+use super::{Call, Core, Last};
 use crate::cancel::Cause;
 use crate::clock::Moment;
 
@@ -24,21 +25,93 @@ pub(crate) struct Scope<'run> {
     panicked: AtomicBool,
 }
 
-/// A scope, and where the run keeps its last error.
-pub(crate) struct Frame<'run, E> {
+/// What a policy keeps in its own frame if it may drop what is inside of it, so that permits in there learn why.
+///
+/// ```
+/// use std::pin::pin;
+/// use futures::future::{Either, select};
+/// use steadfast::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings};
+///
+/// /// Runs two tries at once, and takes the one that ends first.
+/// struct Twice;
+///
+/// impl Settings for Twice {}
+///
+/// impl<T: Send, E: Send> Policy<T, E> for Twice {
+///     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+///         let (first, second) = (Frame::inside(call), Frame::inside(call));
+///         let lanes = (pin!(next.call(call.within(&first))), pin!(next.call(call.within(&second))));
+///         let (outcome, loser) = match select(lanes.0, lanes.1).await {
+///             Either::Left((outcome, _)) => (outcome, &second),
+///             Either::Right((outcome, _)) => (outcome, &first),
+///         };
+///         loser.give_up(Reason::LostRace); // before the lanes are dropped
+///         outcome
+///     }
+/// }
+/// # let clock = steadfast::clock::Clock::manual();
+/// # clock.block_on(async {
+/// # let cx = steadfast::Context::new().with_clock(&clock);
+/// # assert_eq!(steadfast::try_do(&cx, |_| async { Ok::<_, ()>(7) }, Twice).await.unwrap(), 7);
+/// # });
+/// ```
+pub struct Frame<'run, E> {
     pub(crate) scope: Scope<'run>,
     pub(crate) last: &'run Last<E>,
 }
 
 /// Why a frame drops what is inside of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 #[repr(u8)]
-pub(crate) enum Reason {
+pub enum Reason {
+    /// A limit on what is inside has passed.
     TimedOut = 1,
+    /// The caller cancelled.
     Cancelled,
+    /// The caller's deadline passed.
     DeadlineExceeded,
+    /// The executor was shut down.
     ShutDown,
+    /// Something else that runs beside it was faster.
     LostRace,
+}
+
+impl<'run, E> Frame<'run, E> {
+    /// A frame around what `call` runs.
+    #[must_use]
+    pub fn inside(call: Call<'run, E>) -> Frame<'run, E> {
+        Frame::until(call, Moment::NEVER)
+    }
+
+    /// A frame that will be given up at `at`: attempts inside see that as their deadline, if no nearer one is around.
+    #[must_use]
+    #[inline]
+    pub fn until(call: Call<'run, E>, at: Moment) -> Frame<'run, E> {
+        Frame {
+            scope: call.scope().inside(at, call.number()),
+            last: call.frame().last,
+        }
+    }
+
+    /// What is inside will be dropped, for `reason`. To be called before it is.
+    pub fn give_up(&self, reason: Reason) {
+        self.scope.give_up(reason);
+    }
+
+    /// Whether the operation was started inside.
+    #[must_use]
+    pub fn was_started(&self) -> bool {
+        self.scope.started() > 0
+    }
+}
+
+impl<E> fmt::Debug for Frame<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("started", &self.scope.started())
+            .finish_non_exhaustive()
+    }
 }
 
 impl From<Cause> for Reason {
@@ -79,7 +152,15 @@ impl<'run> Scope<'run> {
     #[inline]
     fn new(core: &'run Core<'run>, up: Option<&'run Scope<'run>>, deadline: Moment, number: u32) -> Scope<'run> {
         let (started, reason, panicked) = (AtomicU32::new(0), AtomicU8::new(0), AtomicBool::new(false));
-        Scope { core, up, deadline, number, started, reason, panicked }
+        Scope {
+            core,
+            up,
+            deadline,
+            number,
+            started,
+            reason,
+            panicked,
+        }
     }
 
     /// How often the operation was started inside.
@@ -88,7 +169,6 @@ impl<'run> Scope<'run> {
         self.started.load(Relaxed)
     }
 
-    /// What is inside will be dropped, for `reason`. To be called before it is.
     pub(crate) fn give_up(&self, reason: Reason) {
         self.reason.store(reason as u8, Relaxed);
     }
@@ -96,7 +176,9 @@ impl<'run> Scope<'run> {
     /// The operation is started once more, in try `number`.
     #[inline]
     pub(super) fn mark_started(&self, number: u32) {
-        self.core.tries.store(number.max(self.core.tries.load(Relaxed)), Relaxed);
+        self.core
+            .tries
+            .store(number.max(self.core.tries.load(Relaxed)), Relaxed);
         let mut scope = Some(self);
         while let Some(inner) = scope {
             inner.started.store(inner.started().saturating_add(1), Relaxed);
