@@ -1,0 +1,3 @@
+//! Behaviour through the public API, on the manual clock. One binary: it links once. The modules mirror `src/lib.rs`.
+
+mod support;

@@ -1,0 +1,1 @@
+//! What the tests share: a clock, scripted operations, a recorder of events.
