@@ -158,57 +158,53 @@ fn refuse_slow<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<E
 
 /// Fills in what only the run knows.
 #[inline(always)]
-fn finish<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, mut outcome: Outcome<T, E>) -> Ended<T, E> {
+fn finish<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Ended<T, E> {
     let attempts = frame.scope.started();
-    let stopped = if outcome.verdict == Verdict::Success {
-        None
-    } else {
-        settle(core, frame, &mut outcome)
-    };
-    core.emit(attempts.max(1), 0, || {
-        let error = outcome.result.as_ref().err().map(Error::kind);
-        What::RunFinished {
-            error,
-            attempts,
-            elapsed: core.elapsed(),
-        }
-    });
-    Ended {
-        result: outcome.result,
-        tail: outcome.tail,
-        stopped,
-        attempts,
+    if outcome.verdict == Verdict::Success && core.observers.is_empty() {
+        return Ended { result: outcome.result, tail: outcome.tail, stopped: None, attempts };
     }
+    settle(core, frame, outcome)
 }
 
+/// [`finish`], for all that is not a success that nobody looks at. By value: a reference would keep the outcome of the
+/// success path in memory too.
 #[cold]
 #[inline(never)]
-fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: &mut Outcome<T, E>) -> Option<Stopped> {
+fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Ended<T, E> {
+    let Outcome { mut result, verdict, tail, .. } = outcome;
+    let attempts = frame.scope.started();
     let mut stopped = frame.last.stopped();
-    if let Err(error) = &mut outcome.result {
+    if let Err(error) = &mut result {
         // A failure that arrives together with the caller's cancellation is that cancellation, as far as the caller cares.
-        if !outcome.verdict.is_answer()
-            && outcome.verdict != Verdict::Ignored
+        if !verdict.is_answer()
+            && verdict != Verdict::Ignored
             && let Some(cause) = core.ended()
         {
             error.set_kind(cause.into());
             stopped = Some(Stopped::Ended(cause));
         }
-        error.set_attempts(frame.scope.started());
-        error.set_name(core.name);
-        error.set_final(matches!(
-            outcome.verdict,
-            Verdict::Permanent | Verdict::Fatal | Verdict::Ignored
-        ));
-        frame.last.attach_to(error);
-        let elapsed = core.elapsed();
-        if elapsed > Duration::ZERO {
-            error.set_elapsed(elapsed);
-        }
+        complete(core, frame, error, verdict);
     }
-    match (stopped, outcome.verdict) {
-        (None, Verdict::Rejected { .. }) => Some(Stopped::Rejected),
-        (stopped, _) => stopped,
+    if stopped.is_none() && matches!(verdict, Verdict::Rejected { .. }) {
+        stopped = Some(Stopped::Rejected);
+    }
+    core.emit(attempts.max(1), 0, || {
+        let error = result.as_ref().err().map(Error::kind);
+        What::RunFinished { error, attempts, elapsed: core.elapsed() }
+    });
+    Ended { result, tail, stopped, attempts }
+}
+
+fn complete<E>(core: &Core<'_>, frame: &Frame<'_, E>, error: &mut Error<E>, verdict: Verdict) {
+    error.set_attempts(frame.scope.started());
+    error.set_name(core.name);
+    if matches!(verdict, Verdict::Permanent | Verdict::Fatal | Verdict::Ignored) {
+        error.set_final();
+    }
+    frame.last.attach_to(error);
+    let elapsed = core.elapsed();
+    if elapsed > Duration::ZERO {
+        error.set_elapsed(elapsed);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use self::sealed::Judgement;
 use crate::error::{ConfigError, Error, Kind};
-use crate::outcome::Stop;
+use crate::outcome::Mark;
 use crate::policy::{Call, Next, Outcome, Policy, Settings, Site};
 use crate::verdict::{Classified, Verdict};
 
@@ -197,13 +197,13 @@ impl<F> AttemptsFor<F> {
 
 impl<T, E, F: Fn(&E) -> bool + Send + Sync> Judgement<T, E> for AttemptsFor<F> {
     fn revise(&self, call: Call<'_, E>, mut outcome: Outcome<T, E>) -> Outcome<T, E> {
-        let matches = !outcome.counted && said(&outcome).is_some_and(|error| (self.kind)(error));
+        let matches = outcome.mark == Mark::None && said(&outcome).is_some_and(|error| (self.kind)(error));
         if matches {
-            outcome.counted = true;
+            outcome.mark = Mark::Counted;
             let address = std::ptr::from_ref(self).addr();
             if call.frame().last.count(address) >= self.n {
                 outcome.verdict = Verdict::Ignored;
-                outcome.stop = Some(Stop::Asked);
+                outcome.mark = Mark::Stop;
             }
         }
         outcome
@@ -232,7 +232,7 @@ impl<T, E: Classified> Judgement<T, E> for ByError {
 }
 
 fn judge_anew<T, E>(mut outcome: Outcome<T, E>, judge: impl Fn(&Result<T, Error<E>>) -> Verdict) -> Outcome<T, E> {
-    if outcome.stop.is_none() {
+    if !outcome.is_stopped() {
         outcome.verdict = judge(&outcome.result);
     }
     outcome
@@ -240,7 +240,7 @@ fn judge_anew<T, E>(mut outcome: Outcome<T, E>, judge: impl Fn(&Result<T, Error<
 
 /// The operation's own error, if the outcome is one that the operation has thought worth another attempt.
 fn said<T, E>(outcome: &Outcome<T, E>) -> Option<&E> {
-    let open = outcome.stop.is_none() && matches!(outcome.verdict, Verdict::Transient | Verdict::Throttled { .. });
+    let open = !outcome.is_stopped() && matches!(outcome.verdict, Verdict::Transient | Verdict::Throttled { .. });
     let error = outcome
         .result
         .as_ref()

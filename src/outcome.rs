@@ -15,17 +15,20 @@ pub struct Outcome<T, E> {
     pub result: Result<T, Error<E>>,
     /// The judgement, made where the outcome arose.
     pub verdict: Verdict,
-    pub(crate) stop: Option<Stop>,
-    /// Whether an `attempts_for` has counted the error already.
-    pub(crate) counted: bool,
+    pub(crate) mark: Mark,
     pub(crate) tail: Tail,
 }
 
-/// Why no further attempt may follow, whatever the verdict.
+/// What the judgement on an outcome has to say beside the verdict.
+// A whole word, like the tag of the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// Asked for by a judgement, as when `attempts_for` has seen as many errors of its kind as it allows.
-    Asked,
+#[repr(u64)]
+pub(crate) enum Mark {
+    None,
+    /// An `attempts_for` has counted the error.
+    Counted,
+    /// No further attempt may follow, as when an `attempts_for` has seen as many errors of its kind as it allows.
+    Stop,
     /// The run is being ended from outside.
     Ended,
 }
@@ -54,22 +57,21 @@ impl<T, E> Outcome<T, E> {
         Outcome {
             result,
             verdict,
-            stop: None,
-            counted: false,
+            mark: Mark::None,
             tail: Tail::default(),
         }
     }
 
     /// Forbids further attempts in this run, whatever the verdict says.
     pub fn stop(mut self) -> Outcome<T, E> {
-        self.stop = Some(Stop::Asked);
+        self.mark = Mark::Stop;
         self
     }
 
     /// Whether further attempts are forbidden.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.stop.is_some()
+        matches!(self.mark, Mark::Stop | Mark::Ended)
     }
 
     /// What finished policies left behind for the time after the run.
@@ -82,8 +84,7 @@ impl<T, E> Outcome<T, E> {
         let Outcome {
             result,
             verdict,
-            stop,
-            counted,
+            mark,
             tail,
         } = self;
         let result = match result {
@@ -93,8 +94,7 @@ impl<T, E> Outcome<T, E> {
         Outcome {
             result,
             verdict,
-            stop,
-            counted,
+            mark,
             tail,
         }
     }
@@ -106,7 +106,7 @@ impl<T, E> Outcome<T, E> {
             error.set_kind(kind);
             self.verdict = Verdict::Ignored;
         }
-        self.stop = Some(Stop::Ended);
+        self.mark = Mark::Ended;
         self
     }
 }
@@ -174,22 +174,27 @@ impl Tail {
 
     /// Tells every guard how the result ended, the outermost policy's first.
     pub fn end(mut self, end: End) {
-        self.tell(end);
+        if let Some(guards) = self.0.take() {
+            guards.end(end);
+        }
     }
+}
 
-    fn tell(&mut self, end: End) {
-        for guard in self.0.take().into_iter().flat_map(|guards| guards.0.into_iter().rev()) {
-            let mut guard = guard;
+impl Guards {
+    #[cold]
+    fn end(self: Box<Guards>, end: End) {
+        for mut guard in self.0.into_iter().rev() {
             guard.end(end);
         }
     }
 }
 
 impl Drop for Tail {
-    #[inline]
+    // The box is taken out first: a reference to `self` would keep every outcome in memory, also without a tail.
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.0.is_some() {
-            self.tell(End::Dropped);
+        if let Some(guards) = self.0.take() {
+            guards.end(End::Dropped);
         }
     }
 }

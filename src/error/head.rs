@@ -9,22 +9,29 @@ pub(super) struct Head {
     /// Nanoseconds of a limit or a wait; [`NO_WAIT`] if there is none.
     wait: u64,
     pub(super) attempts: u32,
-    /// Whether the operation's error was judged not to be worth another attempt.
-    pub(super) finally: bool,
     code: Code,
 }
 
-/// [`Kind`] without its durations, so that an `Option` or `Result` around an error finds room for its tag.
+/// [`Kind`] without its durations. The tag of an `Option` or `Result` around an error is kept in here, and results are
+/// moved through every layer of a chain: with half a word, and no padding beside it, they move as whole words.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 enum Code {
     Failed,
-    Exhausted(Limit),
+    /// `Failed`, and judged not to be worth another attempt.
+    FailedForGood,
+    NoAttemptsLeft,
+    NoTimeLeft,
+    NoTimeBeforeDeadline,
+    TooLongAPause,
+    NoBudgetLeft,
     TimedOut,
     DeadlineExceeded,
     Cancelled,
     CircuitOpen,
     RateLimited,
-    BulkheadFull(Full),
+    QueueFull,
+    WaitedTooLong,
     Overloaded,
     ShutDown,
     Misconfigured,
@@ -32,12 +39,7 @@ enum Code {
 
 impl Head {
     pub(super) fn new(kind: Kind) -> Head {
-        let mut head = Head {
-            wait: NO_WAIT,
-            attempts: 0,
-            finally: false,
-            code: Code::Failed,
-        };
+        let mut head = Head { wait: NO_WAIT, attempts: 0, code: Code::Failed };
         head.set_kind(kind);
         head
     }
@@ -46,13 +48,18 @@ impl Head {
     pub(super) fn set_kind(&mut self, kind: Kind) {
         let (code, wait) = match kind {
             Kind::Failed => (Code::Failed, None),
-            Kind::Exhausted { by } => (Code::Exhausted(by), None),
+            Kind::Exhausted { by: Limit::Attempts } => (Code::NoAttemptsLeft, None),
+            Kind::Exhausted { by: Limit::Elapsed } => (Code::NoTimeLeft, None),
+            Kind::Exhausted { by: Limit::Deadline } => (Code::NoTimeBeforeDeadline, None),
+            Kind::Exhausted { by: Limit::RetryAfter } => (Code::TooLongAPause, None),
+            Kind::Exhausted { by: Limit::Budget } => (Code::NoBudgetLeft, None),
             Kind::TimedOut { limit } => (Code::TimedOut, Some(limit)),
             Kind::DeadlineExceeded => (Code::DeadlineExceeded, None),
             Kind::Cancelled => (Code::Cancelled, None),
             Kind::CircuitOpen { retry_after } => (Code::CircuitOpen, retry_after),
             Kind::RateLimited { retry_after } => (Code::RateLimited, retry_after),
-            Kind::BulkheadFull { why } => (Code::BulkheadFull(why), None),
+            Kind::BulkheadFull { why: Full::Queue } => (Code::QueueFull, None),
+            Kind::BulkheadFull { why: Full::Wait } => (Code::WaitedTooLong, None),
             Kind::Overloaded => (Code::Overloaded, None),
             Kind::ShutDown => (Code::ShutDown, None),
             Kind::Misconfigured => (Code::Misconfigured, None),
@@ -66,20 +73,34 @@ impl Head {
     pub(super) fn kind(&self) -> Kind {
         let retry_after = self.wait();
         match self.code {
-            Code::Failed => Kind::Failed,
-            Code::Exhausted(by) => Kind::Exhausted { by },
-            Code::TimedOut => Kind::TimedOut {
-                limit: retry_after.unwrap_or(Duration::MAX),
-            },
+            Code::Failed | Code::FailedForGood => Kind::Failed,
+            Code::NoAttemptsLeft => Kind::Exhausted { by: Limit::Attempts },
+            Code::NoTimeLeft => Kind::Exhausted { by: Limit::Elapsed },
+            Code::NoTimeBeforeDeadline => Kind::Exhausted { by: Limit::Deadline },
+            Code::TooLongAPause => Kind::Exhausted { by: Limit::RetryAfter },
+            Code::NoBudgetLeft => Kind::Exhausted { by: Limit::Budget },
+            Code::TimedOut => Kind::TimedOut { limit: retry_after.unwrap_or(Duration::MAX) },
             Code::DeadlineExceeded => Kind::DeadlineExceeded,
             Code::Cancelled => Kind::Cancelled,
             Code::CircuitOpen => Kind::CircuitOpen { retry_after },
             Code::RateLimited => Kind::RateLimited { retry_after },
-            Code::BulkheadFull(why) => Kind::BulkheadFull { why },
+            Code::QueueFull => Kind::BulkheadFull { why: Full::Queue },
+            Code::WaitedTooLong => Kind::BulkheadFull { why: Full::Wait },
             Code::Overloaded => Kind::Overloaded,
             Code::ShutDown => Kind::ShutDown,
             Code::Misconfigured => Kind::Misconfigured,
         }
+    }
+
+    /// Remembers that an operation's own error was judged not to be worth another attempt.
+    pub(super) fn set_final(&mut self) {
+        if self.code == Code::Failed {
+            self.code = Code::FailedForGood;
+        }
+    }
+
+    pub(super) fn is_final(&self) -> bool {
+        self.code == Code::FailedForGood
     }
 
     pub(super) fn set_wait(&mut self, wait: Duration) {

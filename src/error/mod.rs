@@ -277,12 +277,12 @@ impl<E> Error<E> {
     }
 
     /// Remembers that trying again cannot help, for a chain that has this whole run as its operation.
-    pub(crate) fn set_final(&mut self, finally: bool) {
-        self.head.finally = finally;
+    pub(crate) fn set_final(&mut self) {
+        self.head.set_final();
     }
 
     pub(crate) fn is_final(&self) -> bool {
-        self.head.finally
+        self.head.is_final()
     }
 
     pub(crate) fn set_attempts(&mut self, attempts: u32) {
@@ -298,8 +298,9 @@ impl<E> Error<E> {
         self.more_mut().elapsed = elapsed;
     }
 
-    /// Attaches what the operation said before, unless this error has an operation's error of its own.
-    pub(crate) fn attach(&mut self, last: Option<E>, history: Option<Vec<E>>) {
+    /// Attaches what the operation said before. An error of the operation that is there already stays the last one, and
+    /// the history with it does not grow beyond `keep` errors.
+    pub(crate) fn attach(&mut self, last: Option<E>, history: Option<Vec<E>>, keep: usize) {
         if last.is_none() && history.is_none() {
             return;
         }
@@ -307,7 +308,11 @@ impl<E> Error<E> {
         more.history = history;
         match (&more.last, &mut more.history) {
             (None, _) => more.last = last,
-            (Some(_), Some(history)) => history.extend(last),
+            (Some(_), Some(history)) => {
+                history.extend(last);
+                let surplus = (history.len() + 1).saturating_sub(keep);
+                history.drain(..surplus);
+            }
             (Some(_), None) => {}
         }
     }
@@ -400,7 +405,7 @@ mod tests {
         });
         error.set_attempts(2);
         error.set_name(Some(Name::new("billing").unwrap()));
-        error.attach(Some("connection refused"), None);
+        error.attach(Some("connection refused"), None, 0);
         let line =
             "billing: circuit breaker open, next trial in 12.4 s (after 2 attempts; last error: connection refused)";
         assert_eq!(error.to_string(), line);
@@ -430,7 +435,7 @@ mod tests {
     fn history_includes_the_last_error_and_is_empty_unless_kept() {
         let mut error = Error::failed(3);
         assert_eq!(error.history().count(), 0);
-        error.attach(None, Some(vec![1, 2]));
+        error.attach(None, Some(vec![1, 2]), 3);
         assert_eq!(error.history().copied().collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(error.into_last(), Some(3));
     }

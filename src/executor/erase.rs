@@ -222,7 +222,7 @@ impl<T: Send, E: fmt::Debug + Send + 'static, N: Next<T, E>> Next<AnyValue, AnyE
             Err(error) => {
                 let held = error.last();
                 let mut typed = Error::refused(error.kind());
-                typed.attach(held.and_then(AnyError::take), None);
+                typed.attach(held.and_then(AnyError::take), None, 0);
                 let mut typed = Outcome::new(Err(typed), after.verdict);
                 let answer = self.next.repeat(Some(&typed));
                 if let (Some(held), Err(typed)) = (held, &mut typed.result) {

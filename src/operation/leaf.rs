@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::event::What;
 use crate::outcome::Outcome;
 use crate::policy::{Call, Next};
+use crate::run::Scope;
 use crate::verdict::Classified;
 
 /// The last link of a chain.
@@ -33,8 +34,9 @@ impl<T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'_, O> {
     fn call(self, call: Call<'_, E>) -> impl Future<Output = Outcome<T, E>> + Send {
         async move {
             call.mark_started();
-            let future = call.blame(|| self.0.call(call.attempt()));
-            let outcome = self.0.judge(call, Blaming { call, future }.await);
+            let scope = call.scope();
+            let future = scope.blame(|| self.0.call(call.attempt()));
+            let outcome = self.0.judge(call, Blaming { scope, future }.await);
             call.emit(|| What::AttemptFinished {
                 verdict: outcome.verdict,
             });
@@ -57,21 +59,29 @@ impl<T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'_, O> {
     }
 }
 
+/// Tells the observers. By value: a reference would keep the outcome in memory, also where nobody looks.
+#[cold]
+#[inline(never)]
+fn observed<T, E>(call: Call<'_, E>, outcome: Outcome<T, E>) -> Outcome<T, E> {
+    call.emit(|| What::AttemptFinished { verdict: outcome.verdict });
+    outcome
+}
+
 /// Polls the operation, and says so if it unwinds.
 #[pin_project]
-struct Blaming<'run, E, F> {
-    call: Call<'run, E>,
+struct Blaming<'a, 'run, F> {
+    scope: &'a Scope<'run>,
     #[pin]
     future: F,
 }
 
-impl<E, F: Future> Future for Blaming<'_, E, F> {
+impl<F: Future> Future for Blaming<'_, '_, F> {
     type Output = F::Output;
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        this.call.blame(|| this.future.poll(cx))
+        this.scope.blame(|| this.future.poll(cx))
     }
 }
 

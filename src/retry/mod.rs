@@ -15,7 +15,7 @@ use crate::cancel::Cause;
 use crate::clock::Moment;
 use crate::error::{Error, Kind, Limit};
 use crate::event::{What, shielded};
-use crate::outcome::Stop;
+use crate::outcome::Mark;
 use crate::policy::{Call, Next, Outcome, Policy};
 use crate::run::{Alarm, Stopped};
 use crate::verdict::Verdict;
@@ -98,7 +98,7 @@ impl Retry {
             last.stop(why);
             ControlFlow::Break(outcome)
         };
-        if outcome.stop.is_some() {
+        if outcome.is_stopped() {
             return stop(Stopped::Forbidden, outcome);
         }
         if let Some(cause) = call.ended() {
@@ -107,7 +107,7 @@ impl Retry {
         if matches!(outcome.verdict, Verdict::Rejected { .. }) && self.on_rejection == OnRejection::Stop {
             return stop(Stopped::Rejected, outcome);
         }
-        if tries.made >= self.attempts_allowed(call) {
+        if self.is_used_up(call, tries) {
             return stop(Stopped::Limit(Limit::Attempts), exhausted(outcome, Limit::Attempts));
         }
         if let Err(why) = next.repeat(Some(&outcome)) {
@@ -123,12 +123,12 @@ impl Retry {
         ControlFlow::Continue(self.pause(call, wait, outcome))
     }
 
-    /// The stricter of the policy's and the caller's limit.
-    fn attempts_allowed<E>(&self, call: Call<'_, E>) -> u32 {
-        let unlimited = u32::MAX;
-        self.max_attempts
-            .unwrap_or(unlimited)
-            .min(call.context().max_attempts().unwrap_or(unlimited))
+    /// Whether the policy or the caller allows no further attempt.
+    fn is_used_up<E>(&self, call: Call<'_, E>, tries: &Tries) -> bool {
+        let by_policy = self.max_attempts.is_some_and(|most| tries.made >= most);
+        // The caller means the whole run, in which other retries may have a part.
+        let by_caller = call.context().max_attempts().is_some_and(|most| call.tries() >= most);
+        by_policy || by_caller
     }
 
     /// The wait before the next try, or what forbids one.
@@ -256,7 +256,7 @@ fn exhausted<T, E>(mut outcome: Outcome<T, E>, by: Limit) -> Outcome<T, E> {
 #[cold]
 fn ended<T, E>(cause: Cause) -> Outcome<T, E> {
     let mut outcome = Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored);
-    outcome.stop = Some(Stop::Ended);
+    outcome.mark = Mark::Ended;
     outcome
 }
 

@@ -14,47 +14,71 @@ use crate::event::What;
 /// One try, as policies see it: `Copy`, two words, borrows the run.
 ///
 /// It gives a policy the run's clock, its context and its limits, and carries which try this is inwards.
+// A pointer and one word of bits: the compiler passes such a pair in two registers. With the numbers as fields of their own
+// it would copy a struct at every layer.
 pub struct Call<'run, E> {
     frame: &'run Frame<'run, E>,
-    number: u32,
-    hedge: u16,
-    trial: bool,
+    which: Which,
 }
+
+/// Which try this is: number: 32 | trial: 1 (bit 16) | lane: 16.
+#[derive(Clone, Copy)]
+struct Which(u64);
+
+impl Which {
+    const FIRST: Which = Which(1 << 32);
+
+    #[inline]
+    const fn number(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    const fn with_number(self, number: u32) -> Which {
+        Which((number as u64) << 32 | (self.0 & 0xFFFF_FFFF))
+    }
+
+    #[inline]
+    const fn lane(self) -> u32 {
+        (self.0 & 0xFFFF) as u32
+    }
+
+    const fn is_trial(self) -> bool {
+        self.0 & TRIAL != 0
+    }
+}
+
+const TRIAL: u64 = 1 << 16;
 
 impl<'run, E> Call<'run, E> {
     #[inline]
     pub(crate) fn first(frame: &'run Frame<'run, E>) -> Call<'run, E> {
-        Call {
-            frame,
-            number: 1,
-            hedge: 0,
-            trial: false,
-        }
+        Call { frame, which: Which::FIRST }
     }
 
     /// Which try of the run this is, from 1.
     #[must_use]
     #[inline]
     pub fn number(&self) -> u32 {
-        self.number
+        self.which.number()
     }
 
     /// Which lane of a hedged try this is; 0 is the first.
     #[must_use]
     pub fn hedge(&self) -> u32 {
-        self.hedge.into()
+        self.which.lane()
     }
 
     /// Whether the operation was tried before in this run.
     #[must_use]
     pub fn is_retry(&self) -> bool {
-        self.number > 1
+        self.number() > 1
     }
 
     /// Whether the call is a trial of a half-open circuit breaker, which must not be multiplied.
     #[must_use]
     pub fn is_trial(&self) -> bool {
-        self.trial
+        self.which.is_trial()
     }
 
     /// What the caller brought.
@@ -115,17 +139,20 @@ impl<'run, E> Call<'run, E> {
     #[inline]
     pub fn attempt(&self) -> Attempt {
         let scope = self.scope();
-        Attempt::new(scope.core.clock, scope.deadline, self.number, self.hedge.into())
+        Attempt::new(scope.core.clock, scope.deadline, self.number(), self.hedge())
     }
 
     /// The next try after this one: its number is higher than that of any try whose operation was started.
     #[must_use]
     pub fn again(self) -> Call<'run, E> {
+        let number = self.tries().saturating_add(1);
+        Call { which: self.which.with_number(number), ..self }
+    }
+
+    /// How many tries the run has made so far, in all of its retries.
+    pub(crate) fn tries(&self) -> u32 {
         let started = self.scope().core.tries.load(std::sync::atomic::Ordering::Relaxed);
-        Call {
-            number: self.number.max(started).saturating_add(1),
-            ..self
-        }
+        self.number().max(started)
     }
 
     /// Moves the error of a failed try to the run, which attaches it to whatever ends the run later. At most `keep` errors
@@ -144,24 +171,24 @@ impl<'run, E> Call<'run, E> {
     /// Tells the observers of the executor. Without observers `what` is not built.
     #[inline]
     pub fn emit(&self, what: impl FnOnce() -> What) {
-        self.scope().core.emit(self.number, self.hedge.into(), what);
+        self.scope().core.emit(self.number(), self.hedge(), what);
     }
 
     /// This try inside of `frame`, which may have errors of another type.
     #[must_use]
     #[inline]
     pub fn within<'inner, F>(self, frame: &'inner Frame<'inner, F>) -> Call<'inner, F> {
-        Call {
-            frame,
-            number: self.number,
-            hedge: self.hedge,
-            trial: self.trial,
-        }
+        Call { frame, which: self.which }
     }
 
     /// This try as a trial.
     pub(crate) fn as_trial(self) -> Call<'run, E> {
-        Call { trial: true, ..self }
+        Call { which: Which(self.which.0 | TRIAL), ..self }
+    }
+
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        !self.scope().core.observers.is_empty()
     }
 
     #[inline]
@@ -177,26 +204,8 @@ impl<'run, E> Call<'run, E> {
     /// The operation is about to be started.
     #[inline]
     pub(crate) fn mark_started(&self) {
-        self.scope().mark_started(self.number);
+        self.scope().mark_started(self.number());
         self.emit(|| What::AttemptStarted);
-    }
-
-    /// Runs a piece of the operation; if it unwinds, the scopes around learn that the operation is to blame.
-    #[inline]
-    pub(crate) fn blame<R>(&self, piece: impl FnOnce() -> R) -> R {
-        struct Blame<'a, 'run>(Option<&'a Scope<'run>>);
-        impl Drop for Blame<'_, '_> {
-            #[inline]
-            fn drop(&mut self) {
-                if let Some(scope) = self.0 {
-                    scope.mark_panicked();
-                }
-            }
-        }
-        let mut blame = Blame(Some(self.scope()));
-        let done = piece();
-        blame.0 = None;
-        done
     }
 }
 
@@ -212,8 +221,8 @@ impl<E> Copy for Call<'_, E> {}
 impl<E> fmt::Debug for Call<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
-            .field("number", &self.number)
-            .field("hedge", &self.hedge)
+            .field("number", &self.number())
+            .field("hedge", &self.hedge())
             .finish_non_exhaustive()
     }
 }

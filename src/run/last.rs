@@ -15,6 +15,8 @@ pub(crate) struct Spoken<E> {
     pub(crate) error: Option<E>,
     /// Errors before `error`, oldest first, if a retry keeps them.
     pub(crate) history: Option<Vec<E>>,
+    /// How many errors a retry keeps, the last one included.
+    keep: usize,
     pub(crate) stopped: Option<Stopped>,
     /// How many errors each `attempts_for` has seen, by its address.
     counted: Vec<(usize, u32)>,
@@ -52,6 +54,7 @@ impl<E> Last<E> {
                 Some(error) => spoken.error.replace(error),
                 None => None,
             };
+            spoken.keep = keep;
             if keep == 0 {
                 dropped.extend(before);
                 return;
@@ -86,8 +89,12 @@ impl<E> Last<E> {
     /// Attaches the last error and its history to `error`, if it has no operation's error of its own.
     pub(crate) fn attach_to(&self, error: &mut Error<E>) {
         let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(spoken) = spoken.as_mut() {
-            error.attach(spoken.error.take(), spoken.history.take());
+        let taken = spoken
+            .as_mut()
+            .map(|spoken| (spoken.error.take(), spoken.history.take(), spoken.keep));
+        drop(spoken);
+        if let Some((last, history, keep)) = taken {
+            error.attach(last, history, keep);
         }
     }
 
@@ -97,6 +104,7 @@ impl<E> Last<E> {
         let Some(Spoken {
             error,
             history,
+            keep,
             stopped,
             counted: _,
         }) = spoken.map(|spoken| *spoken)
@@ -109,6 +117,7 @@ impl<E> Last<E> {
             *spoken = Spoken {
                 error,
                 history,
+                keep,
                 stopped,
                 counted: std::mem::take(&mut spoken.counted),
             }
@@ -136,6 +145,7 @@ impl<E> Default for Spoken<E> {
         Spoken {
             error: None,
             history: None,
+            keep: 0,
             stopped: None,
             counted: Vec::new(),
         }

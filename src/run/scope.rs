@@ -25,6 +25,15 @@ pub(crate) struct Scope<'run> {
     panicked: AtomicBool,
 }
 
+/// Forgotten unless the operation unwinds.
+struct Blame<'a, 'run>(&'a Scope<'run>);
+
+impl Drop for Blame<'_, '_> {
+    fn drop(&mut self) {
+        self.0.mark_panicked();
+    }
+}
+
 /// What a policy keeps in its own frame if it may drop what is inside of it, so that permits in there learn why.
 ///
 /// ```
@@ -186,9 +195,19 @@ impl<'run> Scope<'run> {
         }
     }
 
+    /// Runs a piece of the operation; if it unwinds, the scopes around learn that the operation is to blame.
+    #[inline(always)]
+    pub(crate) fn blame<R>(&self, piece: impl FnOnce() -> R) -> R {
+        let blame = Blame(self);
+        let done = piece();
+        #[expect(clippy::mem_forget, reason = "it has nothing to give back: it only runs on unwind")]
+        std::mem::forget(blame);
+        done
+    }
+
     /// The operation's own poll unwinds.
     #[cold]
-    pub(super) fn mark_panicked(&self) {
+    fn mark_panicked(&self) {
         self.around().for_each(|scope| scope.panicked.store(true, Relaxed));
     }
 

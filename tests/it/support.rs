@@ -1,1 +1,353 @@
-//! What the tests share: a clock, scripted operations, a recorder of events.
+//! What the tests share: a clock, scripted operations, a recorder of events, and one scenario run in every way.
+
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use steadfast::clock::{Clock, ManualClock, Moment};
+use steadfast::error::{Kind, Limit};
+use steadfast::event::{Event, Observer, What};
+use steadfast::executor::{AnyError, AnyValue};
+use steadfast::operation::{Fault, faults};
+use steadfast::policy::Policy;
+use steadfast::{CancellationToken, Context, Error, Executor, try_do};
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub(crate) fn mins(mins: u64) -> Duration {
+    secs(60 * mins)
+}
+
+/// A new manual clock, and a plain context on it.
+pub(crate) fn at_rest() -> (ManualClock, Context) {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    (clock, cx)
+}
+
+pub(crate) fn exhausted(by: Limit) -> Kind {
+    Kind::Exhausted { by }
+}
+
+pub(crate) fn timed_out(limit: Duration) -> Kind {
+    Kind::TimedOut { limit }
+}
+
+/// One call of a scripted operation: how long it takes and how it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Step<T, E> {
+    takes: Duration,
+    /// `None` is never.
+    end: Option<Result<T, Fault<E>>>,
+}
+
+pub(crate) fn ok<T, E>(value: T) -> Step<T, E> {
+    ends(Ok(value))
+}
+
+/// A plain error, which is taken to be worth another attempt.
+pub(crate) fn err<T, E>(error: E) -> Step<T, E> {
+    ends(Err(Fault::Transient(error)))
+}
+
+pub(crate) fn permanent<T, E>(error: E) -> Step<T, E> {
+    ends(Err(Fault::Permanent(error)))
+}
+
+pub(crate) fn throttled<T, E>(error: E, pause: Duration) -> Step<T, E> {
+    ends(Err(Fault::Throttled(error, Some(pause))))
+}
+
+pub(crate) fn ends<T, E>(end: Result<T, Fault<E>>) -> Step<T, E> {
+    Step {
+        takes: Duration::ZERO,
+        end: Some(end),
+    }
+}
+
+pub(crate) fn hangs<T, E>() -> Step<T, E> {
+    Step {
+        takes: Duration::ZERO,
+        end: None,
+    }
+}
+
+impl<T, E> Step<T, E> {
+    pub(crate) fn after(self, takes: Duration) -> Step<T, E> {
+        Step { takes, ..self }
+    }
+}
+
+/// An operation that does what its steps say, one for each call and the last one ever after, and remembers when it was
+/// called.
+pub(crate) struct Script<T, E> {
+    steps: Vec<Step<T, E>>,
+    clock: ManualClock,
+    start: Moment,
+    calls: Mutex<Vec<Duration>>,
+}
+
+impl<T: Clone, E: Clone> Script<T, E> {
+    pub(crate) fn new(clock: &ManualClock, steps: impl Into<Vec<Step<T, E>>>) -> Script<T, E> {
+        Script {
+            steps: steps.into(),
+            clock: clock.clone(),
+            start: clock.now(),
+            calls: Mutex::default(),
+        }
+    }
+
+    pub(crate) async fn call(&self) -> Result<T, Fault<E>> {
+        let step = {
+            let mut calls = self.calls.lock().unwrap();
+            calls.push(self.clock.now().since(self.start));
+            self.steps[(calls.len() - 1).min(self.steps.len() - 1)].clone()
+        };
+        self.clock.clock().sleep(step.takes).await;
+        match step.end {
+            Some(end) => end,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next step for an operation without marks: what the error is worth is left out.
+    pub(crate) async fn call_plain(&self) -> Result<T, E> {
+        self.call().await.map_err(plain)
+    }
+
+    /// When it was called, since the script was made.
+    pub(crate) fn calls(&self) -> Vec<Duration> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().since(self.start)
+    }
+}
+
+fn plain<E>(fault: Fault<E>) -> E {
+    match fault {
+        Fault::Transient(error) | Fault::Fatal(error) | Fault::Permanent(error) => error,
+        Fault::Throttled(error, _) | Fault::Ignored(error) => error,
+        other => panic!("a fault that is not known here: {}", std::any::type_name_of_val(&other)),
+    }
+}
+
+/// One run as its caller sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Seen<T, E> {
+    pub(crate) result: Result<T, Failure<E>>,
+    /// When the operation was called, since the run began.
+    pub(crate) calls: Vec<Duration>,
+    pub(crate) took: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure<E> {
+    pub(crate) kind: Kind,
+    pub(crate) last: Option<E>,
+    pub(crate) attempts: u32,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) history: Vec<E>,
+}
+
+impl<T: Debug, E: Debug + Clone> Seen<T, E> {
+    pub(crate) fn failure(&self) -> &Failure<E> {
+        self.result.as_ref().expect_err("the run was expected to fail")
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.failure().kind
+    }
+
+    pub(crate) fn last(&self) -> Option<E> {
+        self.failure().last.clone()
+    }
+}
+
+impl<E: Clone> Failure<E> {
+    pub(crate) fn of(error: &Error<E>) -> Failure<E> {
+        Failure {
+            kind: error.kind(),
+            last: error.last().cloned(),
+            attempts: error.attempts(),
+            retry_after: error.retry_after(),
+            history: error.history().cloned().collect(),
+        }
+    }
+}
+
+/// A chain, and how its caller behaves.
+pub(crate) struct Scenario<M> {
+    policies: M,
+    context: Box<dyn Fn(Context) -> Context>,
+    cancelled_at: Option<Duration>,
+}
+
+/// A scenario for the chain that `policies` makes, anew for each way of running it.
+pub(crate) fn scenario<M>(policies: M) -> Scenario<M> {
+    Scenario {
+        policies,
+        context: Box::new(|cx| cx),
+        cancelled_at: None,
+    }
+}
+
+impl<M> Scenario<M> {
+    pub(crate) fn context(mut self, change: impl Fn(Context) -> Context + 'static) -> Scenario<M> {
+        self.context = Box::new(change);
+        self
+    }
+
+    pub(crate) fn cancelled_at(mut self, at: Duration) -> Scenario<M> {
+        self.cancelled_at = Some(at);
+        self
+    }
+
+    /// Runs it through `try_do`, an executor and an erased executor, and asserts that their callers see the same.
+    pub(crate) fn everywhere<T, E, P>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
+    where
+        M: Fn() -> P,
+        P: Policy<T, E> + Policy<AnyValue, AnyError> + 'static,
+        T: Clone + Debug + PartialEq + Send + Sync,
+        E: Clone + Debug + PartialEq + Send + Sync + 'static,
+    {
+        let steps = steps.into();
+        let (seen, events) = self.typed_with_events(steps.clone());
+        let recorder = Recorder::default();
+        let erased = self.run(steps, |clock, cx, script| {
+            let executor = self.executor(clock, &recorder).erase();
+            async move { executor.run_with(&cx, faults(|_| script.call())).await }
+        });
+        assert_eq!(erased, seen, "an erased executor and `try_do` differ");
+        assert_eq!(recorder.events(), events, "the events of an erased executor differ");
+        seen
+    }
+
+    /// [`everywhere`](Scenario::everywhere) for chains that fit one error type only, and so cannot be erased.
+    pub(crate) fn typed<T, E, P>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
+    where
+        M: Fn() -> P,
+        P: Policy<T, E>,
+        T: Clone + Debug + PartialEq + Send + Sync,
+        E: Clone + Debug + PartialEq + Send + Sync,
+    {
+        self.typed_with_events(steps.into()).0
+    }
+
+    fn typed_with_events<T, E, P>(&self, steps: Vec<Step<T, E>>) -> (Seen<T, E>, Vec<(u32, What)>)
+    where
+        M: Fn() -> P,
+        P: Policy<T, E>,
+        T: Clone + Debug + PartialEq + Send + Sync,
+        E: Clone + Debug + PartialEq + Send + Sync,
+    {
+        let seen = self.run(steps.clone(), |_, cx, script| async move {
+            try_do(&cx, faults(|_| script.call()), (self.policies)()).await
+        });
+        let recorder = Recorder::default();
+        let by_executor = self.run(steps, |clock, cx, script| {
+            let executor = self.executor(clock, &recorder);
+            async move { executor.run_with(&cx, faults(|_| script.call())).await }
+        });
+        assert_eq!(by_executor, seen, "an executor and `try_do` differ");
+        (seen, recorder.events())
+    }
+
+    fn executor<P>(&self, clock: &ManualClock, recorder: &Recorder) -> Executor<P>
+    where
+        M: Fn() -> P,
+        P: steadfast::policy::Settings,
+    {
+        let builder = Executor::builder("scenario").policies((self.policies)());
+        builder.clock(clock).observe(recorder.clone()).build().unwrap()
+    }
+
+    fn run<'s, T, E, F>(&self, steps: Vec<Step<T, E>>, run: impl FnOnce(&ManualClock, Context, Arc<Script<T, E>>) -> F) -> Seen<T, E>
+    where
+        F: Future<Output = Result<T, Error<E>>> + 's,
+        T: Clone,
+        E: Clone,
+    {
+        let (clock, cx) = at_rest();
+        let token = CancellationToken::new();
+        let cx = (self.context)(cx.with_seed(SEED).with_token(token.clone()));
+        let script = Arc::new(Script::new(&clock, steps));
+        let (result, took) = clock.block_on(async {
+            let cancel = async {
+                match self.cancelled_at {
+                    Some(at) => clock.clock().sleep(at).await,
+                    None => std::future::pending().await,
+                }
+                token.cancel();
+            };
+            let result = beside(cancel, run(&clock, cx, Arc::clone(&script))).await;
+            (result, script.elapsed())
+        });
+        assert_eq!(clock.sleepers(), 0, "a timer is left behind");
+        Seen {
+            result: result.map_err(|error| Failure::of(&error)),
+            calls: script.calls(),
+            took,
+        }
+    }
+}
+
+/// Drives `run` to its end, and `side` beside it for as long as that takes.
+pub(crate) async fn beside<R>(side: impl Future<Output = ()>, run: impl Future<Output = R>) -> R {
+    let (mut side, mut run) = (pin!(side), pin!(run));
+    let mut side_done = false;
+    poll_fn(|cx| {
+        side_done = side_done || side.as_mut().poll(cx).is_ready();
+        run.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// A future that is pending `times` times, and woken at once each time.
+pub(crate) async fn pending_times(times: usize) {
+    let mut left = times;
+    poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// An observer that keeps what it sees.
+#[derive(Clone, Default)]
+pub(crate) struct Recorder(Arc<Mutex<Vec<Event>>>);
+
+impl Observer for Recorder {
+    fn on_event(&self, event: &Event) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Recorder {
+    /// Every event with the number of its try.
+    pub(crate) fn events(&self) -> Vec<(u32, What)> {
+        let events = self.0.lock().unwrap();
+        events.iter().map(|event| (event.attempt, event.what.clone())).collect()
+    }
+
+    pub(crate) fn whole_events(&self) -> Vec<Event> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// All scenarios draw the same jitter.
+const SEED: u64 = 7;
