@@ -34,12 +34,7 @@ pub struct Attempt {
 impl Attempt {
     #[inline]
     pub(crate) fn new(clock: &Clock, deadline: Moment, number: u32, hedge: u32) -> Attempt {
-        Attempt {
-            clock: clock.clone(),
-            deadline,
-            number,
-            hedge,
-        }
+        Attempt { clock: clock.clone(), deadline, number, hedge }
     }
 
     /// Which try of the run this is, from 1. A hedge has the number of the try that it hedges.

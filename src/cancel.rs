@@ -55,12 +55,7 @@ impl Cancellation {
         life: Option<Arc<Life>>,
         deadline: Option<Deadline>,
     ) -> Cancellation {
-        Cancellation(Arc::new(Sources {
-            own: CancellationToken::new(),
-            caller,
-            life,
-            deadline,
-        }))
+        Cancellation(Arc::new(Sources { own: CancellationToken::new(), caller, life, deadline }))
     }
 
     /// Ends this one piece of work; the caller's own token and other work are not touched.
@@ -102,14 +97,10 @@ impl Cancellation {
     pub async fn cancelled(&self) -> Cause {
         let sources = &*self.0;
         let mut own = pin!(sources.own.cancelled());
-        let mut caller = pin!(futures::future::OptionFuture::from(
-            sources.caller.as_ref().map(|token| token.cancelled())
-        ));
+        let mut caller =
+            pin!(futures::future::OptionFuture::from(sources.caller.as_ref().map(|token| token.cancelled())));
         let mut place = Place::new(sources.life.as_ref());
-        let timer = sources
-            .deadline
-            .as_ref()
-            .map(|deadline| deadline.clock().sleep_until(deadline.at()));
+        let timer = sources.deadline.as_ref().map(|deadline| deadline.clock().sleep_until(deadline.at()));
         let mut timer = pin!(futures::future::OptionFuture::from(timer));
         poll_fn(|cx| {
             if own.as_mut().poll(cx).is_ready() || caller.as_mut().poll(cx) == Poll::Ready(Some(())) {
@@ -128,8 +119,6 @@ impl Cancellation {
 
 impl fmt::Debug for Cancellation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cancellation")
-            .field("cause", &self.cause())
-            .finish_non_exhaustive()
+        f.debug_struct("Cancellation").field("cause", &self.cause()).finish_non_exhaustive()
     }
 }

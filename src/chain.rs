@@ -240,10 +240,7 @@ impl<T: Send, E: Send> Next<T, E> for DynNext<'_, T, E> {
     }
 
     fn limit(self) -> Option<Duration> {
-        self.list
-            .iter()
-            .rev()
-            .fold(self.last.limit_dyn(), |inner, policy| policy.0.limit(inner))
+        self.list.iter().rev().fold(self.last.limit_dyn(), |inner, policy| policy.0.limit(inner))
     }
 
     async fn discard(self, value: T) {
@@ -279,11 +276,6 @@ impl<T, E> Settings for Vec<BoxPolicy<T, E>> {
 
 impl<T: Send, E: Send> Policy<T, E> for Vec<BoxPolicy<T, E>> {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
-        DynNext {
-            list: self,
-            last: &next,
-        }
-        .call(call)
-        .await
+        DynNext { list: self, last: &next }.call(call).await
     }
 }

@@ -94,9 +94,7 @@ impl Context {
     /// Ends every run at `deadline`; an earlier deadline stays. One of another clock counts as "so much is left".
     #[must_use]
     pub fn with_deadline(mut self, deadline: &Deadline) -> Context {
-        self.deadline = self
-            .deadline
-            .min(carry_over(deadline.clock(), deadline.at(), &self.clock));
+        self.deadline = self.deadline.min(carry_over(deadline.clock(), deadline.at(), &self.clock));
         self
     }
 
@@ -222,9 +220,5 @@ impl Default for Context {
 
 /// What is left until `at` on one clock, as a moment of another: clocks have no common origin.
 fn carry_over(from: &Clock, at: Moment, to: &Clock) -> Moment {
-    if at.is_never() || from == to {
-        at
-    } else {
-        to.now() + at.since(from.now())
-    }
+    if at.is_never() || from == to { at } else { to.now() + at.since(from.now()) }
 }

@@ -16,8 +16,7 @@ use crate::life::Place;
 use crate::operation::{Answer, Function, Leaf, Operation};
 use crate::outcome::Tail;
 use crate::policy::{Call, Outcome, Policy, Site};
-use crate::rng::Rng;
-use crate::run::{Alarm, Core, Frame, Last, Scope, Stopped};
+use crate::run::{Alarm, Core, Frame, Last, Scope, Setup, Stopped};
 use crate::verdict::Verdict;
 
 /// Runs an operation once through `policies`, the first being the outermost.
@@ -76,13 +75,12 @@ where
     P: Policy<T, E>,
 {
     async move {
-        let site = &mut Site::new(cx.clock());
-        if let Err(refused) = policies.validate(site) {
+        if let Err(refused) = policies.validate(&mut Site::new(cx.clock())) {
             return Err(Error::misconfigured(refused));
         }
-        let rng = cx.rng().unwrap_or(Rng::THREAD);
-        let core = Core::new(cx.clock(), cx, Observers::NONE, rng, None, None);
-        drive(&core, &operation, &policies).await.result
+        let setup =
+            Setup { name: None, clock: cx.clock().clone(), rng: None, observers: Observers::default(), life: None };
+        drive(&setup, cx, operation, &policies, false).await
     }
 }
 
@@ -90,51 +88,67 @@ where
 pub(crate) struct Ended<T, E> {
     pub(crate) result: Result<T, Error<E>>,
     pub(crate) tail: Tail,
-    pub(crate) stopped: Option<Stopped>,
+    pub(crate) stopped: Stopped,
     pub(crate) attempts: u32,
+    pub(crate) elapsed: Duration,
+}
+
+/// What a caller of [`drive`] wants of it: all, or the result alone. A mapping future around it would be one more layer.
+pub(crate) trait Finish<T, E> {
+    fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self;
 }
 
 /// Runs an operation through a chain that was validated.
+// A block that captures its arguments: an `async fn` would store each of them twice.
 #[inline(always)]
-pub(crate) async fn drive<T: Send, E: Send, O: Operation<T, E>, P: Policy<T, E>>(
-    core: &Core<'_>,
-    operation: &O,
+pub(crate) fn drive<T, E, O, P, R>(
+    setup: &Setup,
+    cx: &Context,
+    operation: O,
     policies: &P,
-) -> Ended<T, E> {
-    let last = Last::new();
-    let frame = Frame {
-        scope: Scope::root(core),
-        last: &last,
-    };
-    if let Some(error) = refuse(core, operation.check()) {
-        return finish(core, &frame, Outcome::new(Err(error), Verdict::Ignored));
-    }
-    core.emit(1, 0, || What::RunStarted);
-    // The chain is dropped at the end of this statement, after the scope was told why.
-    let raced = Race {
-        scope: &frame.scope,
-        chain: policies.run(Call::first(&frame), Leaf(operation)),
-        place: Place::new(core.life),
-        watch: None,
-    }
-    .await;
-    match raced {
-        Ok(outcome) => finish(core, &frame, outcome),
-        Err(cause) => {
-            last.stop(Stopped::Ended(cause));
-            finish(
-                core,
-                &frame,
-                Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored),
-            )
+    streams: bool,
+) -> impl Future<Output = R>
+where
+    T: Send,
+    E: Send,
+    O: Operation<T, E>,
+    P: Policy<T, E>,
+    R: Finish<T, E>,
+{
+    async move {
+        let core = Core::new(setup, cx, streams);
+        let last = Last::new();
+        let frame = Frame { scope: Scope::root(&core), last: &last };
+        if let Some(error) = refuse(&core, operation.check()) {
+            return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
+        }
+        core.emit(1, 0, || What::RunStarted);
+        // The chain is dropped at the end of this statement, after the scope was told why.
+        let raced = Race {
+            scope: &frame.scope,
+            chain: policies.run(Call::first(&frame), Leaf(&operation)),
+            place: Place::new(core.life()),
+            watch: None,
+        }
+        .await;
+        match raced {
+            Ok(outcome) => R::finish(&core, &frame, outcome),
+            Err(cause) => R::finish(&core, &frame, ended(&last, cause)),
         }
     }
+}
+
+/// The outcome of a run that was ended while its chain was pending.
+#[cold]
+fn ended<T, E>(last: &Last<E>, cause: Cause) -> Outcome<T, E> {
+    last.stop(Stopped::Ended(cause));
+    Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored)
 }
 
 /// Why a run may not even begin. An already cancelled context runs nothing and takes nothing.
 #[inline(always)]
 fn refuse<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
-    let open = core.life.is_none_or(|life| life.is_open());
+    let open = core.life().is_none_or(|life| life.is_open());
     if open && core.is_quiet() && core.context.max_attempts().is_none() && checked.is_ok() {
         return None;
     }
@@ -143,7 +157,7 @@ fn refuse<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<Error<
 
 #[cold]
 fn refuse_slow<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
-    if core.life.is_some_and(|life| !life.is_open()) {
+    if core.life().is_some_and(|life| !life.is_open()) {
         return Some(Error::refused(Kind::ShutDown));
     }
     if core.context.max_attempts() == Some(0) {
@@ -156,23 +170,29 @@ fn refuse_slow<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<E
     core.ended().map(|cause| Error::refused(cause.into()))
 }
 
-/// Fills in what only the run knows.
-#[inline(always)]
-fn finish<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Ended<T, E> {
-    let attempts = frame.scope.started();
-    if outcome.verdict == Verdict::Success && core.observers.is_empty() {
-        return Ended { result: outcome.result, tail: outcome.tail, stopped: None, attempts };
+impl<T, E> Finish<T, E> for Result<T, Error<E>> {
+    #[inline(always)]
+    fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self {
+        if outcome.verdict == Verdict::Success && !core.is_observed() {
+            return outcome.result;
+        }
+        settle(core, frame, outcome).result
     }
-    settle(core, frame, outcome)
 }
 
-/// [`finish`], for all that is not a success that nobody looks at. By value: a reference would keep the outcome of the
-/// success path in memory too.
+impl<T, E> Finish<T, E> for Ended<T, E> {
+    fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self {
+        settle(core, frame, outcome)
+    }
+}
+
+/// Fills in what only the run knows. By value: a reference would keep the outcome of a plain success in memory too.
 #[cold]
 #[inline(never)]
 fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Ended<T, E> {
     let Outcome { mut result, verdict, tail, .. } = outcome;
     let attempts = frame.scope.started();
+    let elapsed = core.elapsed();
     let mut stopped = frame.last.stopped();
     if let Err(error) = &mut result {
         // A failure that arrives together with the caller's cancellation is that cancellation, as far as the caller cares.
@@ -183,29 +203,25 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -
             error.set_kind(cause.into());
             stopped = Some(Stopped::Ended(cause));
         }
-        complete(core, frame, error, verdict);
+        error.set_attempts(attempts);
+        error.set_name(core.setup.name);
+        if matches!(verdict, Verdict::Permanent | Verdict::Fatal | Verdict::Ignored) {
+            error.set_final();
+        }
+        frame.last.attach_to(error);
+        if elapsed > Duration::ZERO {
+            error.set_elapsed(elapsed);
+        }
     }
-    if stopped.is_none() && matches!(verdict, Verdict::Rejected { .. }) {
-        stopped = Some(Stopped::Rejected);
-    }
+    let stopped = stopped.unwrap_or(match verdict {
+        Verdict::Rejected { .. } => Stopped::Rejected,
+        _ => Stopped::Settled,
+    });
     core.emit(attempts.max(1), 0, || {
         let error = result.as_ref().err().map(Error::kind);
-        What::RunFinished { error, attempts, elapsed: core.elapsed() }
+        What::RunFinished { error, attempts, elapsed }
     });
-    Ended { result, tail, stopped, attempts }
-}
-
-fn complete<E>(core: &Core<'_>, frame: &Frame<'_, E>, error: &mut Error<E>, verdict: Verdict) {
-    error.set_attempts(frame.scope.started());
-    error.set_name(core.name);
-    if matches!(verdict, Verdict::Permanent | Verdict::Fatal | Verdict::Ignored) {
-        error.set_final();
-    }
-    frame.last.attach_to(error);
-    let elapsed = core.elapsed();
-    if elapsed > Duration::ZERO {
-        error.set_elapsed(elapsed);
-    }
+    Ended { result, tail, stopped, attempts, elapsed }
 }
 
 /// Races the chain against the caller's token, the executor's shutdown and the deadline, a ready result first.
@@ -266,10 +282,7 @@ struct Watch<'run> {
 impl<'run> Watch<'run> {
     fn new(core: &'run Core<'run>) -> Watch<'run> {
         let token = core.context.token().map(|token| token.clone().cancelled_owned());
-        Watch {
-            token,
-            alarm: Alarm::new(core, core.deadline),
-        }
+        Watch { token, alarm: Alarm::new(core, core.deadline) }
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, core: &Core<'_>) -> Poll<Cause> {

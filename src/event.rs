@@ -83,8 +83,6 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Observer for F {
 pub(crate) struct Observers(Vec<Arc<dyn Observer>>);
 
 impl Observers {
-    pub(crate) const NONE: &'static Observers = &Observers(Vec::new());
-
     pub(crate) fn push(&mut self, observer: Arc<dyn Observer>) {
         self.0.push(observer);
     }

@@ -33,10 +33,7 @@ pub fn retry_after<E, F: Fn(&E) -> Option<Duration>>(hint: F) -> Judged<RetryAft
 /// Allows at most `n` attempts of one run to end with an error of this kind. The `n`-th ends the run, whatever else would
 /// be allowed, and is not counted by a circuit breaker. Of several, the innermost that matches counts an error.
 pub fn attempts_for<E, F: Fn(&E) -> bool>(n: u32, kind: F) -> Judged<AttemptsFor<F>> {
-    Judged {
-        refused: AttemptsFor::<F>::refuse(n),
-        ..Judged::new("attempts_for", AttemptsFor { n, kind })
-    }
+    Judged { refused: AttemptsFor::<F>::refuse(n), ..Judged::new("attempts_for", AttemptsFor { n, kind }) }
 }
 
 /// Judges every result with a function, values too.
@@ -115,11 +112,7 @@ pub struct ByError;
 
 impl<J> Judged<J> {
     fn new(name: &'static str, judgement: J) -> Judged<J> {
-        Judged {
-            name,
-            judgement,
-            refused: None,
-        }
+        Judged { name, judgement, refused: None }
     }
 }
 
@@ -181,9 +174,7 @@ impl<T, E, F: Fn(&E) -> Option<Duration> + Send + Sync> Judgement<T, E> for Retr
         if let Some(error) = said(&outcome)
             && let Some(wait) = (self.0)(error)
         {
-            outcome.verdict = Verdict::Throttled {
-                retry_after: Some(wait),
-            };
+            outcome.verdict = Verdict::Throttled { retry_after: Some(wait) };
         }
         outcome
     }
@@ -241,10 +232,6 @@ fn judge_anew<T, E>(mut outcome: Outcome<T, E>, judge: impl Fn(&Result<T, Error<
 /// The operation's own error, if the outcome is one that the operation has thought worth another attempt.
 fn said<T, E>(outcome: &Outcome<T, E>) -> Option<&E> {
     let open = !outcome.is_stopped() && matches!(outcome.verdict, Verdict::Transient | Verdict::Throttled { .. });
-    let error = outcome
-        .result
-        .as_ref()
-        .err()
-        .filter(|error| open && error.kind() == Kind::Failed)?;
+    let error = outcome.result.as_ref().err().filter(|error| open && error.kind() == Kind::Failed)?;
     error.last()
 }

@@ -127,11 +127,7 @@ impl<'run> Place<'run> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(life) = self.life else { return Poll::Pending };
         life.wait(&mut self.slot, cx.waker());
-        if life.is_shut_down() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        if life.is_shut_down() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -54,12 +54,7 @@ impl<T, E> Outcome<T, E> {
     /// Any result with any verdict.
     #[inline]
     pub fn new(result: Result<T, Error<E>>, verdict: Verdict) -> Outcome<T, E> {
-        Outcome {
-            result,
-            verdict,
-            mark: Mark::None,
-            tail: Tail::default(),
-        }
+        Outcome { result, verdict, mark: Mark::None, tail: Tail::default() }
     }
 
     /// Forbids further attempts in this run, whatever the verdict says.
@@ -81,22 +76,12 @@ impl<T, E> Outcome<T, E> {
 
     /// The same outcome with other types.
     pub(crate) fn map<U, F>(self, value: impl FnOnce(T) -> U, error: impl FnMut(E) -> F) -> Outcome<U, F> {
-        let Outcome {
-            result,
-            verdict,
-            mark,
-            tail,
-        } = self;
+        let Outcome { result, verdict, mark, tail } = self;
         let result = match result {
             Ok(inner) => Ok(value(inner)),
             Err(inner) => Err(inner.map(error)),
         };
-        Outcome {
-            result,
-            verdict,
-            mark,
-            tail,
-        }
+        Outcome { result, verdict, mark, tail }
     }
 
     /// The run is being ended from outside by `kind`; an error of the operation stays attached, and says nothing about
@@ -113,10 +98,7 @@ impl<T, E> Outcome<T, E> {
 
 impl<T: fmt::Debug, E: fmt::Debug> fmt::Debug for Outcome<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outcome")
-            .field("result", &self.result)
-            .field("verdict", &self.verdict)
-            .finish_non_exhaustive()
+        f.debug_struct("Outcome").field("result", &self.result).field("verdict", &self.verdict).finish_non_exhaustive()
     }
 }
 

@@ -97,11 +97,7 @@ impl<'a> Site<'a> {
             None => Ok(()),
             Some(judge) => {
                 let value = format_args!("outside of {policy}");
-                Err(ConfigError::new(
-                    judge,
-                    value,
-                    "judging policies belong inside of those that read the verdict",
-                ))
+                Err(ConfigError::new(judge, value, "judging policies belong inside of those that read the verdict"))
             }
         }
     }

@@ -61,10 +61,7 @@ impl fmt::Debug for Rng {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is where the library draws from the thread"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is where the library draws from the thread")]
 fn thread_rng() -> rand::rngs::ThreadRng {
     rand::rng()
 }
@@ -105,9 +102,7 @@ mod tests {
     #[test]
     fn a_seed_means_the_same_in_every_release() {
         let rng = Rng::seeded(42);
-        let drawn: Vec<u64> = (0..3)
-            .map(|_| rng.up_to(Duration::from_secs(1)).as_nanos() as u64)
-            .collect();
+        let drawn: Vec<u64> = (0..3).map(|_| rng.up_to(Duration::from_secs(1)).as_nanos() as u64).collect();
         assert_eq!(drawn, [318_821_040, 701_135_598, 588_098_467]);
     }
 
@@ -195,9 +190,6 @@ mod tests {
 
     #[test]
     fn its_state_is_not_shown() {
-        assert_eq!(
-            format!("{:?} {:?}", Rng::THREAD, Rng::seeded(7)),
-            "Rng::Thread Rng::Seeded"
-        );
+        assert_eq!(format!("{:?} {:?}", Rng::THREAD, Rng::seeded(7)), "Rng::Thread Rng::Seeded");
     }
 }

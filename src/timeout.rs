@@ -130,11 +130,7 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
 #[cold]
 fn timed_out<T, E>(call: Call<'_, E>, limit: Duration, started: bool) -> Outcome<T, E> {
     call.emit(|| What::TimedOut { limit });
-    let verdict = if started {
-        Verdict::Transient
-    } else {
-        Verdict::Rejected { retry_after: None }
-    };
+    let verdict = if started { Verdict::Transient } else { Verdict::Rejected { retry_after: None } };
     Outcome::new(Err(Error::refused(Kind::TimedOut { limit })), verdict)
 }
 

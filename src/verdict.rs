@@ -112,9 +112,7 @@ impl<E> Classified for Error<E> {
             Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => Verdict::Transient,
             Kind::Cancelled | Kind::DeadlineExceeded | Kind::ShutDown | Kind::Misconfigured => Verdict::Ignored,
             Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded => {
-                Verdict::Rejected {
-                    retry_after: self.retry_after(),
-                }
+                Verdict::Rejected { retry_after: self.retry_after() }
             }
         }
     }
@@ -126,15 +124,8 @@ mod tests {
 
     #[test]
     fn an_error_of_a_chain_knows_its_verdict() {
-        let open = Error::<()>::refused(Kind::CircuitOpen {
-            retry_after: Some(Duration::from_secs(3)),
-        });
-        assert_eq!(
-            open.verdict(),
-            Verdict::Rejected {
-                retry_after: Some(Duration::from_secs(3))
-            }
-        );
+        let open = Error::<()>::refused(Kind::CircuitOpen { retry_after: Some(Duration::from_secs(3)) });
+        assert_eq!(open.verdict(), Verdict::Rejected { retry_after: Some(Duration::from_secs(3)) });
         assert_eq!(Error::<()>::refused(Kind::Cancelled).verdict(), Verdict::Ignored);
         assert_eq!(Error::failed("no").verdict(), Verdict::Transient);
     }
@@ -142,18 +133,8 @@ mod tests {
     #[test]
     fn io_errors_know_their_verdict() {
         use io::ErrorKind as K;
-        for transient in [
-            K::ConnectionRefused,
-            K::ConnectionReset,
-            K::TimedOut,
-            K::UnexpectedEof,
-            K::BrokenPipe,
-        ] {
-            assert_eq!(
-                io::Error::from(transient).verdict(),
-                Verdict::Transient,
-                "{transient:?}"
-            );
+        for transient in [K::ConnectionRefused, K::ConnectionReset, K::TimedOut, K::UnexpectedEof, K::BrokenPipe] {
+            assert_eq!(io::Error::from(transient).verdict(), Verdict::Transient, "{transient:?}");
         }
         for answered in [K::NotFound, K::PermissionDenied, K::AlreadyExists] {
             assert_eq!(io::Error::from(answered).verdict(), Verdict::Permanent, "{answered:?}");

@@ -8,9 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Policies stand side by side: what two of them share lives further down.
-const POLICIES: [&str; 8] = [
-    "retry", "hedge", "timeout", "breaker", "limit", "fallback", "chaos", "judge",
-];
+const POLICIES: [&str; 8] = ["retry", "hedge", "timeout", "breaker", "limit", "fallback", "chaos", "judge"];
 
 /// How the items begin that exist in test builds only; `any(test, …)` is production code as well.
 const TEST_ONLY: &[&str] = &["#[cfg(test)]", "#[cfg(all(test"];
@@ -50,9 +48,7 @@ fn files_and_functions_stay_short() {
         }
         for (name, line, length) in functions(&production(&lex(&source.text))) {
             if length > LONGEST_FUNCTION {
-                violations.push(format!(
-                    "{file}:{line}: `{name}` has {length} lines, at most {LONGEST_FUNCTION}"
-                ));
+                violations.push(format!("{file}:{line}: `{name}` has {length} lines, at most {LONGEST_FUNCTION}"));
             }
         }
     }
@@ -68,16 +64,12 @@ fn opens_tests(code: &str) -> bool {
 fn broken_rule(listed: &[String], from: &str, to: &str) -> Option<String> {
     let place = |name: &str| listed.iter().position(|module| module == name);
     let Some(target) = place(to) else {
-        return Some(format!(
-            "`crate::{to}` is an item of the root: name the module that defines it"
-        ));
+        return Some(format!("`crate::{to}` is an item of the root: name the module that defines it"));
     };
     if from == to {
         None
     } else if POLICIES.contains(&from) && POLICIES.contains(&to) {
-        Some(format!(
-            "policy `{from}` names policy `{to}`: what both need belongs below them"
-        ))
+        Some(format!("policy `{from}` names policy `{to}`: what both need belongs below them"))
     } else if Some(target) < place(from) {
         Some(format!("`{from}` names `{to}`, which `src/lib.rs` lists above it"))
     } else {
@@ -139,10 +131,7 @@ fn modules(tokens: &[Token<'_>]) -> Vec<Module> {
     for (at, token) in tokens.iter().enumerate() {
         let declared = (text(tokens, at + 1), text(tokens, at + 2));
         if let ("mod", 0, (Some(name), Some(end @ (";" | "{")))) = (token.text, depth, declared) {
-            found.push(Module {
-                name: name.to_owned(),
-                inline: end == "{",
-            });
+            found.push(Module { name: name.to_owned(), inline: end == "{" });
         }
         depth = depth_after(depth, token.text);
     }
@@ -173,11 +162,7 @@ fn references(tokens: &[Token<'_>], path: &[String]) -> Vec<Reference> {
             path.pop();
         }
         let starts_path = matches!(token.text, "crate" | "self" | "super") && text(tokens, at + 1) == Some("::");
-        at = if starts_path {
-            follow(tokens, at, &path, &mut found)
-        } else {
-            at + 1
-        };
+        at = if starts_path { follow(tokens, at, &path, &mut found) } else { at + 1 };
     }
     found
 }
@@ -195,10 +180,7 @@ fn follow(tokens: &[Token<'_>], mut at: usize, here: &[String], found: &mut Vec<
             "super" => drop(from.pop()),
             "{" => return follow_group(tokens, at, &from, found),
             name if from.is_empty() => {
-                found.push(Reference {
-                    module: name.to_owned(),
-                    line: token.line,
-                });
+                found.push(Reference { module: name.to_owned(), line: token.line });
                 return at + 1;
             }
             _ => return at + 1,
@@ -322,9 +304,7 @@ fn lex(source: &str) -> Vec<Token<'_>> {
 
 /// Length of the first piece of `rest`, and whether it is a token.
 fn next_piece(rest: &str) -> (usize, bool) {
-    let word = rest
-        .find(|c: char| !c.is_alphanumeric() && c != '_')
-        .unwrap_or(rest.len());
+    let word = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
     let first = rest.chars().next().map_or(0, char::len_utf8);
     match rest.as_bytes() {
         [b'/', b'/', ..] => (rest.find('\n').unwrap_or(rest.len()), false),
@@ -379,9 +359,7 @@ fn raw_string(rest: &str) -> usize {
         return 0;
     }
     let end = format!("\"{}", "#".repeat(hashes));
-    rest[hashes + 1..]
-        .find(&end)
-        .map_or(rest.len(), |at| hashes + 1 + at + end.len())
+    rest[hashes + 1..].find(&end).map_or(rest.len(), |at| hashes + 1 + at + end.len())
 }
 
 /// The reader above is a parser like any other, so it is tested on what could fool it.
@@ -395,10 +373,7 @@ mod reader {
     /// The top-level names that `code` writes in module `at`, each with its line.
     fn named(at: &[&str], code: &str) -> Vec<(String, usize)> {
         let found = references(&production(&lex(code)), &path(at));
-        found
-            .into_iter()
-            .map(|reference| (reference.module, reference.line))
-            .collect()
+        found.into_iter().map(|reference| (reference.module, reference.line)).collect()
     }
 
     fn names(at: &[&str], code: &str) -> Vec<String> {
@@ -423,14 +398,8 @@ mod reader {
     fn super_counts_only_where_it_reaches_the_root() {
         assert_eq!(names(&["retry"], "use super::run::Run;"), ["run"]);
         assert_eq!(names(&["retry", "backoff"], "use super::Config;"), [""; 0]);
-        assert_eq!(
-            names(&["retry", "backoff"], "use super::super::{rng::Rng, error};"),
-            ["rng", "error"]
-        );
-        assert_eq!(
-            names(&["retry", "backoff"], "use super::{Config, super::rng};"),
-            ["rng"]
-        );
+        assert_eq!(names(&["retry", "backoff"], "use super::super::{rng::Rng, error};"), ["rng", "error"]);
+        assert_eq!(names(&["retry", "backoff"], "use super::{Config, super::rng};"), ["rng"]);
         assert_eq!(names(&["retry", "backoff"], "use self::super::super::rng;"), ["rng"]);
     }
 
@@ -460,14 +429,8 @@ mod reader {
     #[test]
     fn the_module_list_keeps_its_order_and_leaves_tests_out() {
         let code = "#[cfg(feature = \"x\")] pub mod b; mod a; mod c { mod d; } #[cfg(test)] mod t; pub use b::B;";
-        let found: Vec<_> = modules(&production(&lex(code)))
-            .into_iter()
-            .map(|m| (m.name, m.inline))
-            .collect();
-        assert_eq!(
-            found,
-            [("b".to_owned(), false), ("a".to_owned(), false), ("c".to_owned(), true)]
-        );
+        let found: Vec<_> = modules(&production(&lex(code))).into_iter().map(|m| (m.name, m.inline)).collect();
+        assert_eq!(found, [("b".to_owned(), false), ("a".to_owned(), false), ("c".to_owned(), true)]);
     }
 
     #[test]

@@ -74,10 +74,7 @@ struct Signal {
 
 impl Signal {
     fn here() -> Signal {
-        Signal {
-            woken: AtomicBool::new(false),
-            thread: thread::current(),
-        }
+        Signal { woken: AtomicBool::new(false), thread: thread::current() }
     }
 
     fn take(&self) -> bool {

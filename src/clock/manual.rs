@@ -125,13 +125,7 @@ struct Face {
 impl Face {
     fn new() -> Face {
         let now = Moment::from_nanos(ORIGIN_AGE);
-        Face {
-            now,
-            wall: SystemTime::UNIX_EPOCH + YEAR_2020,
-            wall_set: now,
-            timers: BTreeMap::new(),
-            next_id: 0,
-        }
+        Face { now, wall: SystemTime::UNIX_EPOCH + YEAR_2020, wall_set: now, timers: BTreeMap::new(), next_id: 0 }
     }
 }
 
@@ -151,10 +145,7 @@ impl Hand {
         let mut face = self.face();
         let id = face.next_id;
         face.next_id += 1;
-        Timer {
-            hand: Arc::clone(self),
-            key: (at.nanos(), id),
-        }
+        Timer { hand: Arc::clone(self), key: (at.nanos(), id) }
     }
 
     fn move_to(&self, target: Moment) {
@@ -166,10 +157,7 @@ impl Hand {
     /// Moves to the first timer that is due by `target`, and takes it off; or else to `target`.
     fn step_to(&self, target: Moment) -> Option<Waker> {
         let mut face = self.face();
-        let due = face
-            .timers
-            .first_entry()
-            .filter(|timer| timer.key().0 <= target.nanos());
+        let due = face.timers.first_entry().filter(|timer| timer.key().0 <= target.nanos());
         let (to, waker) = match due.map(OccupiedEntry::remove_entry) {
             Some(((at, _), waker)) => (Moment::from_nanos(at), Some(waker)),
             None => (target, None),
@@ -378,11 +366,7 @@ mod tests {
         });
         assert!(poll_once(sleep.as_mut(), &waker).is_pending());
         clock.advance(2 * SECOND);
-        assert_eq!(
-            clock.now().since(start),
-            11 * SECOND,
-            "never back to the smaller target"
-        );
+        assert_eq!(clock.now().since(start), 11 * SECOND, "never back to the smaller target");
     }
 
     #[test]

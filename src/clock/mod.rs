@@ -301,11 +301,7 @@ mod tests {
     impl TimeSource for Script {
         fn now(&self) -> Duration {
             let mut left = self.0.lock().unwrap();
-            let now = if left.len() > 1 {
-                left.pop()
-            } else {
-                left.last().copied()
-            };
+            let now = if left.len() > 1 { left.pop() } else { left.last().copied() };
             Duration::from_millis(now.unwrap())
         }
 

@@ -35,10 +35,7 @@ pub struct Sleep {
 
 impl Sleep {
     pub(super) fn new(clock: Clock, at: Moment) -> Sleep {
-        Sleep {
-            at,
-            wait: Wait::Idle(clock),
-        }
+        Sleep { at, wait: Wait::Idle(clock) }
     }
 }
 
@@ -319,10 +316,7 @@ mod tests {
         let ended = std::sync::Mutex::new(Vec::new());
         let sleep = async |days: u32| {
             clock.sleep(days * DAY).await;
-            ended
-                .lock()
-                .unwrap()
-                .push((days, clock.now().since(start).as_secs() / DAY.as_secs()));
+            ended.lock().unwrap().push((days, clock.now().since(start).as_secs() / DAY.as_secs()));
         };
         tokio::join!(sleep(3 * 365), sleep(116), sleep(10 * 365), sleep(800), sleep(1));
         let days = [1, 116, 800, 3 * 365, 10 * 365];

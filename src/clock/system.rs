@@ -41,10 +41,7 @@ static ANCHOR: OnceLock<Instant> = OnceLock::new();
 /// Std's `Instant` and not tokio's: if the first reading came from a paused runtime that has gone
 /// years ahead, time would stand still for all others.
 #[cold]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is where the tokio clock finds its origin"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is where the tokio clock finds its origin")]
 fn anchor() -> Instant {
     Instant::from_std(std::time::Instant::now())
 }

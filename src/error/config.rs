@@ -26,11 +26,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// Says that `field` has the `value`, against the `rule`. For the checks of policies outside of this crate.
     pub fn new(field: &'static str, value: impl fmt::Display, rule: &'static str) -> ConfigError {
-        ConfigError {
-            field,
-            value: value.to_string().into(),
-            rule,
-        }
+        ConfigError { field, value: value.to_string().into(), rule }
     }
 
     /// The name of the setting.

@@ -91,15 +91,11 @@ impl fmt::Display for Kind {
             Kind::TimedOut { limit } => write!(f, "timed out after {}", Seconds(*limit)),
             Kind::DeadlineExceeded => f.write_str("deadline exceeded"),
             Kind::Cancelled => f.write_str("cancelled"),
-            Kind::CircuitOpen {
-                retry_after: Some(wait),
-            } => {
+            Kind::CircuitOpen { retry_after: Some(wait) } => {
                 write!(f, "circuit breaker open, next trial in {}", Seconds(*wait))
             }
             Kind::CircuitOpen { retry_after: None } => f.write_str("circuit breaker open"),
-            Kind::RateLimited {
-                retry_after: Some(wait),
-            } => write!(f, "rate limited, free in {}", Seconds(*wait)),
+            Kind::RateLimited { retry_after: Some(wait) } => write!(f, "rate limited, free in {}", Seconds(*wait)),
             Kind::RateLimited { retry_after: None } => f.write_str("rate limited"),
             Kind::BulkheadFull { why: Full::Queue } => f.write_str("bulkhead full"),
             Kind::BulkheadFull { why: Full::Wait } => f.write_str("bulkhead full, waited too long"),

@@ -66,35 +66,21 @@ impl<E> Error<E> {
         Error {
             head: Head::new(Kind::Failed),
             name: None,
-            more: Some(Box::new(More {
-                last: Some(error),
-                ..More::default()
-            })),
+            more: Some(Box::new(More { last: Some(error), ..More::default() })),
         }
     }
 
     /// The library, or a policy of yours, says `kind`; nothing is known of the operation. Allocates nothing.
     #[must_use]
     pub fn refused(kind: Kind) -> Error<E> {
-        Error {
-            head: Head::new(kind),
-            name: None,
-            more: None,
-        }
+        Error { head: Head::new(kind), name: None, more: None }
     }
 
     /// A setting cannot work.
     #[must_use]
     pub fn misconfigured(config: ConfigError) -> Error<E> {
-        let more = More {
-            config: Some(config),
-            ..More::default()
-        };
-        Error {
-            head: Head::new(Kind::Misconfigured),
-            name: None,
-            more: Some(Box::new(more)),
-        }
+        let more = More { config: Some(config), ..More::default() };
+        Error { head: Head::new(Kind::Misconfigured), name: None, more: Some(Box::new(more)) }
     }
 
     /// Why the run ended.
@@ -117,9 +103,7 @@ impl<E> Error<E> {
 
     /// The errors that `Retry::keep_errors(n)` kept, oldest first, the last one included; none without it.
     pub fn history(&self) -> impl Iterator<Item = &E> {
-        self.more
-            .iter()
-            .flat_map(|more| more.history.iter().flat_map(|history| history.iter().chain(&more.last)))
+        self.more.iter().flat_map(|more| more.history.iter().flat_map(|history| history.iter().chain(&more.last)))
     }
 
     /// How many times the operation was started, hedges included.
@@ -244,25 +228,11 @@ impl<E> Error<E> {
     #[must_use]
     pub fn map<F>(self, mut f: impl FnMut(E) -> F) -> Error<F> {
         let more = self.more.map(|more| {
-            let More {
-                last,
-                history,
-                elapsed,
-                config,
-            } = *more;
+            let More { last, history, elapsed, config } = *more;
             let history = history.map(|history| history.into_iter().map(&mut f).collect());
-            Box::new(More {
-                last: last.map(&mut f),
-                history,
-                elapsed,
-                config,
-            })
+            Box::new(More { last: last.map(&mut f), history, elapsed, config })
         });
-        Error {
-            head: self.head,
-            name: self.name,
-            more,
-        }
+        Error { head: self.head, name: self.name, more }
     }
 }
 
@@ -328,22 +298,14 @@ impl<E> Error<E> {
 
 impl<E> Default for More<E> {
     fn default() -> Self {
-        More {
-            last: None,
-            history: None,
-            elapsed: Duration::ZERO,
-            config: None,
-        }
+        More { last: None, history: None, elapsed: Duration::ZERO, config: None }
     }
 }
 
 impl<E: fmt::Debug> fmt::Debug for Error<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("Error");
-        fields
-            .field("kind", &self.kind())
-            .field("attempts", &self.attempts())
-            .field("elapsed", &self.elapsed());
+        fields.field("kind", &self.kind()).field("attempts", &self.attempts()).field("elapsed", &self.elapsed());
         if let Some(name) = self.name {
             fields.field("policy", &name);
         }
@@ -361,11 +323,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             (Some(last), Kind::Failed) => {
                 refusal.write_name(f)?;
                 write!(f, "{last}")?;
-                if self.attempts() > 1 {
-                    write!(f, " (after {} attempts)", self.attempts())
-                } else {
-                    Ok(())
-                }
+                if self.attempts() > 1 { write!(f, " (after {} attempts)", self.attempts()) } else { Ok(()) }
             }
             (last, _) => refusal.write(f, last.map(|last| last as &dyn fmt::Display)),
         }
@@ -391,18 +349,12 @@ mod tests {
         assert!(size_of::<Error<()>>() <= 40);
         assert_eq!(size_of::<Error<()>>(), 32);
         assert_eq!(size_of::<Error<[u8; 200]>>(), 32);
-        assert_eq!(
-            size_of::<Result<u64, Error<String>>>(),
-            32,
-            "a result is no larger than its error"
-        );
+        assert_eq!(size_of::<Result<u64, Error<String>>>(), 32, "a result is no larger than its error");
     }
 
     #[test]
     fn display_is_one_line_to_act_on() {
-        let mut error = Error::refused(Kind::CircuitOpen {
-            retry_after: Some(Duration::from_millis(12_400)),
-        });
+        let mut error = Error::refused(Kind::CircuitOpen { retry_after: Some(Duration::from_millis(12_400)) });
         error.set_attempts(2);
         error.set_name(Some(Name::new("billing").unwrap()));
         error.attach(Some("connection refused"), None, 0);
@@ -454,13 +406,9 @@ mod tests {
             Kind::DeadlineExceeded,
             Kind::Cancelled,
             Kind::CircuitOpen { retry_after: None },
-            Kind::CircuitOpen {
-                retry_after: Some(wait),
-            },
+            Kind::CircuitOpen { retry_after: Some(wait) },
             Kind::RateLimited { retry_after: None },
-            Kind::RateLimited {
-                retry_after: Some(wait),
-            },
+            Kind::RateLimited { retry_after: Some(wait) },
             Kind::BulkheadFull { why: Full::Queue },
             Kind::BulkheadFull { why: Full::Wait },
             Kind::Overloaded,

@@ -28,11 +28,7 @@ impl Name {
             return Ok(Name(known));
         }
         if names.len() >= MAX_NAMES {
-            return Err(ConfigError::new(
-                "name",
-                text,
-                "a program may use at most 4096 different names",
-            ));
+            return Err(ConfigError::new("name", text, "a program may use at most 4096 different names"));
         }
         let kept: &'static Box<str> = Box::leak(Box::new(text.into()));
         names.insert(kept, kept);

@@ -9,6 +9,7 @@ use crate::event::{Observer, Observers};
 use crate::life::Life;
 use crate::policy::{Settings, Site};
 use crate::rng::Rng;
+use crate::run::Setup;
 
 /// Builds an [`Executor`]; from [`Executor::builder`].
 #[derive(Debug)]
@@ -38,20 +39,8 @@ impl<P> Builder<P> {
     /// attempt: **tell the chain which are permanent**, with a judging policy innermost or with
     /// [`op`](crate::op) or [`faults`](crate::operation::faults) at the operation.
     pub fn policies<Q>(self, policies: Q) -> Builder<Q> {
-        let Builder {
-            name,
-            clock,
-            rng,
-            observers,
-            policies: _,
-        } = self;
-        Builder {
-            name,
-            clock,
-            rng,
-            observers,
-            policies,
-        }
+        let Builder { name, clock, rng, observers, policies: _ } = self;
+        Builder { name, clock, rng, observers, policies }
     }
 
     /// The clock of every run and every policy. Default: [`Clock::tokio`].
@@ -82,21 +71,10 @@ impl<P> Builder<P> {
         P: Settings,
     {
         self.policies.validate(&mut Site::new(&self.clock))?;
-        let Builder {
-            name,
-            clock,
-            rng,
-            observers,
-            policies,
-        } = self;
+        let Builder { name, clock, rng, observers, policies } = self;
         let name = name?;
-        Ok(Executor(Arc::new(Shared {
-            name,
-            clock,
-            rng,
-            observers,
-            life: Arc::new(Life::default()),
-            policies,
-        })))
+        let life = Arc::new(Life::default());
+        let setup = Setup { name: Some(name), clock, rng, observers, life: Some(Arc::clone(&life)) };
+        Ok(Executor(Arc::new(Shared { name, life, setup, policies })))
     }
 }

@@ -40,15 +40,9 @@ where
     /// ```
     #[must_use]
     pub fn erase(&self) -> Executor {
-        let shared = &*self.0;
-        Executor(Arc::new(Shared {
-            name: shared.name,
-            clock: shared.clock.clone(),
-            rng: shared.rng.clone(),
-            observers: shared.observers.clone(),
-            life: Arc::clone(&shared.life),
-            policies: Erased(Arc::clone(&self.0) as Arc<dyn DynPolicy<AnyValue, AnyError>>),
-        }))
+        let Shared { name, life, setup, .. } = &*self.0;
+        let policies = Erased(Arc::clone(&self.0) as Arc<dyn DynPolicy<AnyValue, AnyError>>);
+        Executor(Arc::new(Shared { name: *name, life: Arc::clone(life), setup: setup.clone(), policies }))
     }
 }
 
@@ -139,40 +133,17 @@ impl<T: Send, E: fmt::Debug + Send + 'static> Policy<T, E> for Erased {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let slots = Slots::default();
         let last = Last::new();
-        let _hand_over = HandOver {
-            from: &last,
-            to: call.frame().last,
-        };
-        let frame = Frame {
-            scope: call.scope().inside(Moment::NEVER, call.number()),
-            last: &last,
-        };
-        let inner = Typed {
-            next,
-            slots: &slots,
-            last: call.frame().last,
-        };
-        let outcome = self
-            .0
-            .run_dyn(
-                call.within(&frame),
-                DynNext {
-                    list: &[],
-                    last: &inner,
-                },
-            )
-            .await;
+        let _hand_over = HandOver { from: &last, to: call.frame().last };
+        let frame = Frame { scope: call.scope().inside(Moment::NEVER, call.number()), last: &last };
+        let inner = Typed { next, slots: &slots, last: call.frame().last };
+        let outcome = self.0.run_dyn(call.within(&frame), DynNext { list: &[], last: &inner }).await;
         outcome.map(
             |value| {
                 slots
                     .take(&value)
                     .expect("a value stays in its slot until its place comes back, and places are not Clone")
             },
-            |error| {
-                error
-                    .take()
-                    .expect("an error is taken out only here, and chains cannot make one")
-            },
+            |error| error.take().expect("an error is taken out only here, and chains cannot make one"),
         )
     }
 }
@@ -194,10 +165,7 @@ impl<T, E, N: Copy> Copy for Typed<'_, T, E, N> {}
 
 impl<T: Send, E: fmt::Debug + Send + 'static, N: Next<T, E>> Next<AnyValue, AnyError> for Typed<'_, T, E, N> {
     async fn call(self, call: Call<'_, AnyError>) -> Outcome<AnyValue, AnyError> {
-        let frame = Frame {
-            scope: call.scope().inside(Moment::NEVER, call.number()),
-            last: self.last,
-        };
+        let frame = Frame { scope: call.scope().inside(Moment::NEVER, call.number()), last: self.last };
         let outcome = self.next.call(call.within(&frame)).await;
         outcome.map(|value| self.slots.put(value), AnyError::new)
     }
@@ -285,10 +253,7 @@ impl<T> Values<T> {
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
-        Slots(Mutex::new(Values {
-            first: None,
-            more: Vec::new(),
-        }))
+        Slots(Mutex::new(Values { first: None, more: Vec::new() }))
     }
 }
 

@@ -15,12 +15,10 @@ use crate::clock::{Clock, Deadline};
 use crate::context::Context;
 use crate::drive::{Ended, drive};
 use crate::error::{Error, Name};
-use crate::event::Observers;
 use crate::life::Life;
 use crate::operation::{Answer, Function, Operation};
 use crate::policy::{Policy, Settings, Site};
-use crate::rng::Rng;
-use crate::run::Core;
+use crate::run::Setup;
 pub use crate::run::Stopped;
 
 /// A chain of policies for one dependency: built once, cloned freely, shared between tasks. Clones are the same executor.
@@ -51,10 +49,8 @@ pub struct Executor<P = Erased>(Arc<Shared<P>>);
 
 struct Shared<P> {
     name: Name,
-    clock: Clock,
-    rng: Option<Rng>,
-    observers: Observers,
     life: Arc<Life>,
+    setup: Setup,
     policies: P,
 }
 
@@ -99,7 +95,7 @@ impl<P> Executor<P> {
         Fut: Future<Output: Answer<T, E>> + Send,
         P: Policy<T, E>,
     {
-        self.launch(&PLAIN, Function(f), &self.0.policies)
+        drive(&self.0.setup, &PLAIN, Function(f), &self.0.policies, false)
     }
 
     /// [`run`](Executor::run) with what the caller brings: a deadline, a token, limits for this call.
@@ -118,7 +114,7 @@ impl<P> Executor<P> {
         Fut: Future<Output: Answer<T, E>> + Send,
         P: Policy<T, E>,
     {
-        self.launch(cx, Function(f), &self.0.policies)
+        drive(&self.0.setup, cx, Function(f), &self.0.policies, false)
     }
 
     /// [`run`](Executor::run) for an operation with more to say than a closure: see [`op`](crate::op).
@@ -136,7 +132,7 @@ impl<P> Executor<P> {
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        self.launch(&PLAIN, operation, &self.0.policies)
+        drive(&self.0.setup, &PLAIN, operation, &self.0.policies, false)
     }
 
     /// [`run_op`](Executor::run_op) with what the caller brings.
@@ -154,7 +150,7 @@ impl<P> Executor<P> {
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        self.launch(cx, operation, &self.0.policies)
+        drive(&self.0.setup, cx, operation, &self.0.policies, false)
     }
 
     /// Runs an operation and says, beside the result, how often it was tried and why no further attempt was made. A plain
@@ -169,15 +165,8 @@ impl<P> Executor<P> {
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        let core = self.core(cx);
-        let ended = drive(&core, &operation, &self.0.policies).await;
-        let stopped = ended.stopped.unwrap_or(Stopped::Settled);
-        Report {
-            result: ended.result,
-            attempts: ended.attempts,
-            elapsed: core.elapsed(),
-            stopped,
-        }
+        let ended: Ended<T, E> = drive(&self.0.setup, cx, operation, &self.0.policies, false).await;
+        Report { result: ended.result, attempts: ended.attempts, elapsed: ended.elapsed, stopped: ended.stopped }
     }
 
     /// Adds an inner policy for one call.
@@ -193,16 +182,13 @@ impl<P> Executor<P> {
     /// # });
     /// ```
     pub fn with<Q>(&self, policy: Q) -> With<'_, P, Q> {
-        With {
-            executor: self,
-            inner: policy,
-        }
+        With { executor: self, inner: policy }
     }
 
     /// A plain context on the executor's clock, to add to.
     #[must_use]
     pub fn context(&self) -> Context {
-        Context::new().with_clock(&self.0.clock)
+        Context::new().with_clock(&self.0.setup.clock)
     }
 
     /// The name of the dependency.
@@ -214,7 +200,7 @@ impl<P> Executor<P> {
     /// The clock that every run and every policy of this executor uses.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        &self.0.clock
+        &self.0.setup.clock
     }
 
     /// Refuses new runs from now on, with [`Kind::ShutDown`](crate::error::Kind::ShutDown); running ones go on.
@@ -252,41 +238,14 @@ impl<P> Executor<P> {
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        let core = self.core(cx).streaming();
-        drive(&core, &operation, &self.0.policies).await
+        drive(&self.0.setup, cx, operation, &self.0.policies, true).await
     }
 
     /// The merged token of what outlives a run with this context.
     pub(crate) fn cancellation(&self, cx: &Context) -> Cancellation {
-        let at = cx.deadline_on(&self.0.clock);
-        let deadline = (!at.is_never()).then(|| Deadline::new(self.0.clock.clone(), at));
+        let at = cx.deadline_on(self.clock());
+        let deadline = (!at.is_never()).then(|| Deadline::new(self.clock().clone(), at));
         Cancellation::new(cx.token().cloned(), Some(Arc::clone(&self.0.life)), deadline)
-    }
-
-    #[inline(always)]
-    async fn launch<T, E, O, Q>(&self, cx: &Context, operation: O, policies: &Q) -> Result<T, Error<E>>
-    where
-        T: Send,
-        E: Send,
-        O: Operation<T, E>,
-        Q: Policy<T, E>,
-    {
-        let core = self.core(cx);
-        drive(&core, &operation, policies).await.result
-    }
-
-    #[inline]
-    fn core<'a>(&'a self, cx: &'a Context) -> Core<'a> {
-        let shared = &*self.0;
-        let rng = shared.rng.as_ref().or(cx.rng()).unwrap_or(Rng::THREAD);
-        Core::new(
-            &shared.clock,
-            cx,
-            &shared.observers,
-            rng,
-            Some(&shared.life),
-            Some(shared.name),
-        )
     }
 }
 
@@ -298,9 +257,7 @@ impl<P> Clone for Executor<P> {
 
 impl<P> fmt::Debug for Executor<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Executor")
-            .field("name", &self.0.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Executor").field("name", &self.0.name).finish_non_exhaustive()
     }
 }
 
@@ -367,10 +324,8 @@ impl<P: Settings, Q: Settings> With<'_, P, Q> {
         Q: Policy<T, E>,
     {
         let policies = (&self.executor.0.policies, &self.inner);
-        policies
-            .validate(&mut Site::new(self.executor.clock()))
-            .map_err(Error::misconfigured)?;
-        self.executor.launch(cx, operation, &policies).await
+        policies.validate(&mut Site::new(self.executor.clock())).map_err(Error::misconfigured)?;
+        drive(&self.executor.0.setup, cx, operation, &policies, false).await
     }
 }
 

@@ -37,10 +37,7 @@ impl<T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'_, O> {
             let scope = call.scope();
             let future = scope.blame(|| self.0.call(call.attempt()));
             let outcome = self.0.judge(call, Blaming { scope, future }.await);
-            call.emit(|| What::AttemptFinished {
-                verdict: outcome.verdict,
-            });
-            outcome
+            if call.is_observed() { observed(call, outcome) } else { outcome }
         }
     }
 
@@ -95,10 +92,7 @@ where
 {
     #[inline(always)]
     fn call(&self, attempt: Attempt) -> impl Future<Output = Outcome<T, E>> + Send {
-        Judging {
-            future: (self.0)(attempt),
-            types: PhantomData,
-        }
+        Judging { future: (self.0)(attempt), types: PhantomData }
     }
 }
 
@@ -140,10 +134,7 @@ where
 {
     move |attempt| {
         let token = CancellationToken::new();
-        WithToken {
-            future: f(attempt, token.clone()),
-            abandoned: Some(token.drop_guard()),
-        }
+        WithToken { future: f(attempt, token.clone()), abandoned: Some(token.drop_guard()) }
     }
 }
 

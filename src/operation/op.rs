@@ -32,12 +32,7 @@ where
     F: Fn(Attempt) -> Fut + Sync,
     Fut: Future<Output: Answer<T, E>> + Send,
 {
-    Op {
-        function: Function(f),
-        judgement: (),
-        refused: None,
-        types: PhantomData,
-    }
+    Op { function: Function(f), judgement: (), refused: None, types: PhantomData }
 }
 
 /// See [`op`].
@@ -70,10 +65,7 @@ impl<T, E, F, J> Op<T, E, F, J> {
         K: Fn(&E) -> bool + Send + Sync,
     {
         let op = self.judged(AttemptsFor { n, kind });
-        Op {
-            refused: op.refused.or_else(|| AttemptsFor::<K>::refuse(n)),
-            ..op
-        }
+        Op { refused: op.refused.or_else(|| AttemptsFor::<K>::refuse(n)), ..op }
     }
 
     /// Judges every result with a function, values too. See [`judge::classify`](crate::judge::classify).

@@ -34,10 +34,7 @@ where
     A: Answer<T, E>,
     F: for<'a> Fn(&'a mut S, Attempt) -> StateFuture<'a, A> + Sync,
 {
-    WithState {
-        state: Mutex::new(Some(state)),
-        f,
-    }
+    WithState { state: Mutex::new(Some(state)), f }
 }
 
 /// See [`with_state`].
@@ -55,10 +52,7 @@ where
     F: for<'a> Fn(&'a mut S, Attempt) -> StateFuture<'a, A> + Sync,
 {
     async fn call(&self, attempt: Attempt) -> Outcome<T, E> {
-        let mut taken = Taken {
-            state: self.lock().take(),
-            home: &self.state,
-        };
+        let mut taken = Taken { state: self.lock().take(), home: &self.state };
         match &mut taken.state {
             Some(state) => (self.f)(state, attempt).await.judged(),
             // Only a policy that starts a second try without asking `repeat` gets here.

@@ -190,14 +190,7 @@ mod tests {
 
     fn any_factor() -> impl Strategy<Value = f64> {
         let next_to_one = (0..1_000_u32).prop_map(|k| 1.0 + f64::from(k) * f64::EPSILON);
-        prop_oneof![
-            Just(1.0),
-            Just(2.0),
-            Just(f64::MAX),
-            next_to_one,
-            1.0..1.000_001,
-            1.0..10.0
-        ]
+        prop_oneof![Just(1.0), Just(2.0), Just(f64::MAX), next_to_one, 1.0..1.000_001, 1.0..10.0]
     }
 
     fn growing_backoff() -> impl Strategy<Value = Backoff> {
@@ -339,13 +332,7 @@ mod tests {
     }
 
     fn plain(backoff: Backoff, base: Duration, cap: Duration) -> Schedule {
-        Schedule {
-            backoff,
-            base,
-            cap,
-            jitter: Jitter::None,
-            max_jitter: None,
-        }
+        Schedule { backoff, base, cap, jitter: Jitter::None, max_jitter: None }
     }
 
     fn doubling(base: Duration, cap: Duration) -> Schedule {
@@ -353,10 +340,7 @@ mod tests {
     }
 
     fn defaults() -> Schedule {
-        Schedule {
-            jitter: Jitter::default(),
-            ..doubling(DEFAULT_BASE, DEFAULT_CAP)
-        }
+        Schedule { jitter: Jitter::default(), ..doubling(DEFAULT_BASE, DEFAULT_CAP) }
     }
 
     fn uncapped() -> Schedule {
@@ -364,10 +348,7 @@ mod tests {
     }
 
     fn decorrelated() -> Schedule {
-        Schedule {
-            jitter: Jitter::Decorrelated,
-            ..defaults()
-        }
+        Schedule { jitter: Jitter::Decorrelated, ..defaults() }
     }
 
     fn delays(schedule: &Schedule, retries: impl IntoIterator<Item = u32>) -> Vec<Duration> {
@@ -378,9 +359,7 @@ mod tests {
     /// The waits for `draws` evenly spaced numbers in `[0, 1)`.
     fn draws(schedule: &Schedule, n: u32, draws: u32) -> Vec<Duration> {
         let unit = |draw| f64::from(draw) / f64::from(draws);
-        (0..draws)
-            .map(|draw| schedule.wait(n, &Verdict::Transient, Duration::ZERO, || unit(draw)))
-            .collect()
+        (0..draws).map(|draw| schedule.wait(n, &Verdict::Transient, Duration::ZERO, || unit(draw))).collect()
     }
 
     fn refusal(schedule: &Schedule) -> String {
@@ -436,9 +415,7 @@ mod tests {
 
     #[test]
     fn a_custom_backoff_is_asked_with_the_retry_and_its_verdict() {
-        let throttled = Verdict::Throttled {
-            retry_after: Some(secs(7)),
-        };
+        let throttled = Verdict::Throttled { retry_after: Some(secs(7)) };
         let custom = Backoff::Custom(Arc::new(|n, verdict| match verdict {
             Verdict::Throttled { retry_after } => retry_after.unwrap_or_default(),
             _ => secs(u64::from(n)),
@@ -457,11 +434,7 @@ mod tests {
 
     #[test]
     fn decorrelated_jitter_follows_its_formula() {
-        let schedule = Schedule {
-            base: millis(100),
-            cap: secs(1),
-            ..decorrelated()
-        };
+        let schedule = Schedule { base: millis(100), cap: secs(1), ..decorrelated() };
         let mut previous = Duration::ZERO;
         let waits = [0.5, 0.5, 0.0, 0.75, 0.5, 0.5].map(|unit| {
             previous = schedule.wait(1, &Verdict::Transient, previous, || unit);
@@ -484,10 +457,7 @@ mod tests {
 
     #[test]
     fn max_jitter_limits_what_decorrelated_jitter_takes_away() {
-        let schedule = Schedule {
-            max_jitter: Some(millis(50)),
-            ..decorrelated()
-        };
+        let schedule = Schedule { max_jitter: Some(millis(50)), ..decorrelated() };
         let lowest = schedule.wait(1, &Verdict::Transient, Duration::ZERO, || 0.0);
         assert_eq!(lowest, millis(550));
     }
@@ -506,20 +476,8 @@ mod tests {
         assert_eq!(count(&defaults()), 1);
         assert_eq!(count(&decorrelated()), 1);
         assert_eq!(count(&doubling(DEFAULT_BASE, DEFAULT_CAP)), 0);
-        assert_eq!(
-            count(&Schedule {
-                jitter: Jitter::Full,
-                ..immediate
-            }),
-            0
-        );
-        assert_eq!(
-            count(&Schedule {
-                max_jitter: Some(Duration::ZERO),
-                ..defaults()
-            }),
-            0
-        );
+        assert_eq!(count(&Schedule { jitter: Jitter::Full, ..immediate }), 0);
+        assert_eq!(count(&Schedule { max_jitter: Some(Duration::ZERO), ..defaults() }), 0);
     }
 
     #[test]
@@ -534,10 +492,7 @@ mod tests {
     #[test]
     fn a_proportional_jitter_must_be_a_share() {
         for share in [f64::NAN, f64::INFINITY, -0.1, 1.1] {
-            let schedule = Schedule {
-                jitter: Jitter::Proportional(share),
-                ..defaults()
-            };
+            let schedule = Schedule { jitter: Jitter::Proportional(share), ..defaults() };
             let rule = "a proportional jitter must be between 0 and 1";
             assert_eq!(refusal(&schedule), format!("jitter = {share}: {rule}"));
         }
@@ -547,10 +502,7 @@ mod tests {
     fn decorrelated_jitter_is_refused_where_it_would_overrule_the_backoff() {
         let custom = Backoff::Custom(Arc::new(|_, _| secs(1)));
         for backoff in [Backoff::Linear, Backoff::Fibonacci, Backoff::Immediate, custom] {
-            let schedule = Schedule {
-                backoff,
-                ..decorrelated()
-            };
+            let schedule = Schedule { backoff, ..decorrelated() };
             let rule = "needs a fixed or an exponential backoff: it grows from the base alone";
             assert_eq!(refusal(&schedule), format!("jitter = decorrelated: {rule}"));
         }
@@ -560,10 +512,7 @@ mod tests {
     fn decorrelated_jitter_grows_from_the_base_whatever_the_backoff() {
         let exponential = Backoff::Exponential { factor: 10.0 };
         for backoff in [Backoff::Fixed, exponential] {
-            let schedule = Schedule {
-                backoff,
-                ..decorrelated()
-            };
+            let schedule = Schedule { backoff, ..decorrelated() };
             assert_eq!(schedule.check(), Ok(()));
             let wait = schedule.wait(7, &Verdict::Transient, secs(2), || 0.5);
             assert_eq!(wait, millis(3100));
@@ -583,18 +532,11 @@ mod tests {
 
     #[test]
     fn backoff_pow_wraps_at_64() {
-        let schedule = Schedule {
-            jitter: Jitter::Full,
-            max_jitter: Some(millis(50)),
-            ..doubling(millis(100), secs(5))
-        };
+        let schedule =
+            Schedule { jitter: Jitter::Full, max_jitter: Some(millis(50)), ..doubling(millis(100), secs(5)) };
         for n in 1..=200 {
             let waits = draws(&schedule, n, 100);
-            let allowed = if n >= 7 {
-                millis(4950)..=secs(5)
-            } else {
-                millis(50)..=secs(5)
-            };
+            let allowed = if n >= 7 { millis(4950)..=secs(5) } else { millis(50)..=secs(5) };
             assert!(waits.iter().all(|wait| allowed.contains(wait)), "retry {n}");
         }
     }
@@ -665,10 +607,7 @@ mod tests {
     #[test]
     fn min_above_max() {
         for jitter in [Jitter::None, Jitter::Full, Jitter::Decorrelated] {
-            let schedule = Schedule {
-                jitter,
-                ..doubling(secs(10), secs(5))
-            };
+            let schedule = Schedule { jitter, ..doubling(secs(10), secs(5)) };
             assert_eq!(refusal(&schedule), "base = 10s: must not exceed the cap");
             let waits = draws(&schedule, 1, 100);
             assert!(waits.iter().all(|wait| *wait <= secs(5)), "{jitter:?}");
@@ -693,10 +632,7 @@ mod tests {
 
     #[test]
     fn jitter_exceeds_cap() {
-        let schedule = Schedule {
-            jitter: Jitter::Proportional(0.5),
-            ..doubling(millis(100), millis(500))
-        };
+        let schedule = Schedule { jitter: Jitter::Proportional(0.5), ..doubling(millis(100), millis(500)) };
         for n in 1..=20 {
             let waits = draws(&schedule, n, 10_000);
             assert!(waits.iter().all(|wait| *wait <= millis(500)), "retry {n}");
@@ -706,10 +642,7 @@ mod tests {
     #[test]
     fn jitter_tied_to_min_delay() {
         for jitter in [Jitter::Full, Jitter::Equal, Jitter::Proportional(0.5)] {
-            let schedule = Schedule {
-                jitter,
-                ..doubling(millis(100), secs(60))
-            };
+            let schedule = Schedule { jitter, ..doubling(millis(100), secs(60)) };
             let waits = draws(&schedule, 20, 1000);
             let spread = *waits.iter().max().unwrap() - *waits.iter().min().unwrap();
             assert!(spread >= secs(10), "{jitter:?}: {spread:?}");

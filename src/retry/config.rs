@@ -108,9 +108,7 @@ impl Retry {
 
     /// Waits for the same time before every retry, without jitter.
     pub fn fixed(wait: Duration) -> Retry {
-        Retry::new(Backoff::Fixed, Jitter::None)
-            .base(wait)
-            .cap(DEFAULT_CAP.max(wait))
+        Retry::new(Backoff::Fixed, Jitter::None).base(wait).cap(DEFAULT_CAP.max(wait))
     }
 
     /// Waits for `step` before the first retry and `step` longer before each further one, up to 30 s, with full jitter.
@@ -143,13 +141,7 @@ impl Retry {
 
     fn new(backoff: Backoff, jitter: Jitter) -> Retry {
         Retry {
-            schedule: Schedule {
-                backoff,
-                base: DEFAULT_BASE,
-                cap: DEFAULT_CAP,
-                jitter,
-                max_jitter: None,
-            },
+            schedule: Schedule { backoff, base: DEFAULT_BASE, cap: DEFAULT_CAP, jitter, max_jitter: None },
             max_attempts: Some(DEFAULT_MAX_ATTEMPTS),
             max_elapsed: Duration::MAX,
             max_retry_after: DEFAULT_MAX_RETRY_AFTER,
@@ -172,13 +164,7 @@ impl Retry {
     pub fn factor(mut self, factor: f64) -> Retry {
         match &mut self.schedule.backoff {
             Backoff::Exponential { factor: current } => *current = factor,
-            _ => {
-                self.misplaced = Some(ConfigError::new(
-                    "factor",
-                    factor,
-                    "only an exponential backoff has a factor",
-                ))
-            }
+            _ => self.misplaced = Some(ConfigError::new("factor", factor, "only an exponential backoff has a factor")),
         }
         self
     }
@@ -279,9 +265,7 @@ impl Settings for Retry {
         let pause = self.schedule.cap.max(self.max_retry_after);
         let by_elapsed = self.max_elapsed.saturating_add(attempt);
         let by_attempts = self.max_attempts.map_or(Duration::MAX, |n| {
-            attempt
-                .saturating_mul(n)
-                .saturating_add(pause.saturating_mul(n.saturating_sub(1)))
+            attempt.saturating_mul(n).saturating_add(pause.saturating_mul(n.saturating_sub(1)))
         });
         Some(by_elapsed.min(by_attempts)).filter(|limit| *limit != Duration::MAX)
     }

@@ -5,6 +5,7 @@ mod config;
 mod jitter;
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::time::Duration;
 
 pub use self::backoff::Backoff;
@@ -35,7 +36,8 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                     ControlFlow::Continue(pause) => pause,
                 };
                 if !pause.is_empty() {
-                    pause.wait(call, next).await;
+                    // Boxed: what only a failed try needs must not make the future of every call larger.
+                    Box::pin(pause.wait(call, next)).await;
                 }
                 if let Some(cause) = call.ended() {
                     return ended(cause);
@@ -60,26 +62,15 @@ struct Tries {
 impl Tries {
     #[inline]
     fn begin<E>(retry: &Retry, call: Call<'_, E>) -> Tries {
-        let until = if retry.max_elapsed == Duration::MAX {
-            Moment::NEVER
-        } else {
-            call.now() + retry.max_elapsed
-        };
-        Tries {
-            made: 1,
-            until,
-            wait: Duration::ZERO,
-        }
+        let until = if retry.max_elapsed == Duration::MAX { Moment::NEVER } else { call.now() + retry.max_elapsed };
+        Tries { made: 1, until, wait: Duration::ZERO }
     }
 }
 
 /// Whether the verdict asks for nothing more.
 #[inline]
 fn is_final(verdict: Verdict) -> bool {
-    !matches!(
-        verdict,
-        Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. }
-    )
+    !matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. })
 }
 
 impl Retry {
@@ -134,19 +125,17 @@ impl Retry {
     /// The wait before the next try, or what forbids one.
     fn wait<E>(&self, call: Call<'_, E>, tries: &Tries, verdict: Verdict) -> Result<Duration, Limit> {
         let core = call.scope().core;
-        let unit = || core.rng.unit();
-        let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng.up_to((asked / 10).min(most)));
+        let unit = || core.rng().unit();
+        let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng().up_to((asked / 10).min(most)));
         let wait = match verdict {
-            Verdict::Throttled {
-                retry_after: Some(pause),
-            } if pause <= self.max_retry_after => asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after),
+            Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {
+                asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after)
+            }
             Verdict::Throttled { retry_after: Some(_) } => match self.on_long_wait {
                 OnLongWait::Stop => return Err(Limit::RetryAfter),
                 OnLongWait::Cap => self.max_retry_after,
             },
-            Verdict::Rejected {
-                retry_after: Some(pause),
-            } => asked(pause, Duration::MAX),
+            Verdict::Rejected { retry_after: Some(pause) } => asked(pause, Duration::MAX),
             _ => self.schedule.wait(tries.made, &verdict, tries.wait, unit),
         };
         let deadline = call.scope().deadline;
@@ -166,13 +155,7 @@ impl Retry {
     /// An outcome that is worth another try but gets none, with the pause that was asked for if that was too long.
     fn given_up<T, E>(&self, outcome: Outcome<T, E>, limit: Limit) -> Outcome<T, E> {
         let mut outcome = exhausted(outcome, limit);
-        if let (
-            Err(error),
-            Verdict::Throttled {
-                retry_after: Some(pause),
-            },
-        ) = (&mut outcome.result, outcome.verdict)
-        {
+        if let (Err(error), Verdict::Throttled { retry_after: Some(pause) }) = (&mut outcome.result, outcome.verdict) {
             error.set_retry_after(pause);
         }
         outcome
@@ -185,25 +168,14 @@ impl Retry {
             let error = outcome.result.as_ref().err().and_then(Error::last);
             let error = error.map(|error| error as &dyn std::fmt::Debug);
             let elapsed = call.scope().core.elapsed();
-            shielded(|| {
-                on_retry(&RetryEvent {
-                    attempt: call.number(),
-                    delay,
-                    verdict,
-                    elapsed,
-                    error,
-                })
-            });
+            shielded(|| on_retry(&RetryEvent { attempt: call.number(), delay, verdict, elapsed, error }));
         }
     }
 
     /// Moves the error to the run, which may need it, and keeps the value for the operation to give up.
     fn pause<T, E>(&self, call: Call<'_, E>, wait: Duration, outcome: Outcome<T, E>) -> Pause<T> {
         match outcome.result {
-            Ok(value) => Pause {
-                wait,
-                value: Some(value),
-            },
+            Ok(value) => Pause { wait, value: Some(value) },
             Err(error) => {
                 call.keep_last(error, self.keep_errors);
                 Pause { wait, value: None }
@@ -228,16 +200,17 @@ impl<T: Send> Pause<T> {
     async fn wait<E: Send, N: Next<T, E>>(self, call: Call<'_, E>, next: N) {
         let core = call.scope().core;
         let from = core.look();
+        let mut alarm = pin!(Alarm::new(core, from + self.wait.max(LEAST_DISCARD_TIME)));
         if let Some(value) = self.value {
-            let enough = Alarm::new(core, from + self.wait.max(LEAST_DISCARD_TIME));
             tokio::select! {
                 biased;
                 () = next.discard(value) => {}
-                () = enough => {}
+                () = alarm.as_mut() => return,
             }
         }
         if !self.wait.is_zero() {
-            Alarm::new(core, from + self.wait).await;
+            alarm.set(Alarm::new(core, from + self.wait));
+            alarm.await;
         }
     }
 }

@@ -35,7 +35,7 @@ impl<'run> Alarm<'run> {
             if inside <= *this.at {
                 return Poll::Pending;
             }
-            this.sleep.set(Some(this.core.clock.sleep_until(*this.at)));
+            this.sleep.set(Some(this.core.clock().sleep_until(*this.at)));
         }
         let waiting = this.sleep.as_pin_mut().map_or(Poll::Pending, |sleep| sleep.poll(cx));
         if waiting.is_pending() {

@@ -90,13 +90,13 @@ impl<'run, E> Call<'run, E> {
     /// The clock of the run.
     #[must_use]
     pub fn clock(&self) -> &'run Clock {
-        self.scope().core.clock
+        self.scope().core.clock()
     }
 
     /// The name of the executor, if there is one.
     #[must_use]
     pub fn executor(&self) -> Option<Name> {
-        self.scope().core.name
+        self.scope().core.setup.name
     }
 
     /// The time. All policies of a run that ask within one poll share one reading of the clock.
@@ -139,7 +139,7 @@ impl<'run, E> Call<'run, E> {
     #[inline]
     pub fn attempt(&self) -> Attempt {
         let scope = self.scope();
-        Attempt::new(scope.core.clock, scope.deadline, self.number(), self.hedge())
+        Attempt::new(scope.core.clock(), scope.deadline, self.number(), self.hedge())
     }
 
     /// The next try after this one: its number is higher than that of any try whose operation was started.
@@ -188,7 +188,7 @@ impl<'run, E> Call<'run, E> {
 
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
-        !self.scope().core.observers.is_empty()
+        self.scope().core.is_observed()
     }
 
     #[inline]
@@ -220,9 +220,6 @@ impl<E> Copy for Call<'_, E> {}
 
 impl<E> fmt::Debug for Call<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call")
-            .field("number", &self.number())
-            .field("hedge", &self.hedge())
-            .finish_non_exhaustive()
+        f.debug_struct("Call").field("number", &self.number()).field("hedge", &self.hedge()).finish_non_exhaustive()
     }
 }

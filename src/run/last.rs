@@ -68,18 +68,16 @@ impl<E> Last<E> {
 
     /// Counts one more error for the `attempts_for` at `address`, and says how many it has seen.
     pub(crate) fn count(&self, address: usize) -> u32 {
-        self.with(
-            |spoken| match spoken.counted.iter_mut().find(|(counter, _)| *counter == address) {
-                Some((_, seen)) => {
-                    *seen = seen.saturating_add(1);
-                    *seen
-                }
-                None => {
-                    spoken.counted.push((address, 1));
-                    1
-                }
-            },
-        )
+        self.with(|spoken| match spoken.counted.iter_mut().find(|(counter, _)| *counter == address) {
+            Some((_, seen)) => {
+                *seen = seen.saturating_add(1);
+                *seen
+            }
+            None => {
+                spoken.counted.push((address, 1));
+                1
+            }
+        })
     }
 
     pub(crate) fn stop(&self, why: Stopped) {
@@ -89,9 +87,7 @@ impl<E> Last<E> {
     /// Attaches the last error and its history to `error`, if it has no operation's error of its own.
     pub(crate) fn attach_to(&self, error: &mut Error<E>) {
         let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = spoken
-            .as_mut()
-            .map(|spoken| (spoken.error.take(), spoken.history.take(), spoken.keep));
+        let taken = spoken.as_mut().map(|spoken| (spoken.error.take(), spoken.history.take(), spoken.keep));
         drop(spoken);
         if let Some((last, history, keep)) = taken {
             error.attach(last, history, keep);
@@ -101,26 +97,13 @@ impl<E> Last<E> {
     /// Moves everything to a run with another error type.
     pub(crate) fn hand_over<F>(&self, to: &Last<F>, mut map: impl FnMut(E) -> Option<F>) {
         let spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Spoken {
-            error,
-            history,
-            keep,
-            stopped,
-            counted: _,
-        }) = spoken.map(|spoken| *spoken)
-        else {
+        let Some(Spoken { error, history, keep, stopped, counted: _ }) = spoken.map(|spoken| *spoken) else {
             return;
         };
         let error = error.and_then(&mut map);
         let history = history.map(|history| history.into_iter().filter_map(&mut map).collect());
         to.with(|spoken| {
-            *spoken = Spoken {
-                error,
-                history,
-                keep,
-                stopped,
-                counted: std::mem::take(&mut spoken.counted),
-            }
+            *spoken = Spoken { error, history, keep, stopped, counted: std::mem::take(&mut spoken.counted) }
         });
     }
 
@@ -142,13 +125,7 @@ impl<E> Last<E> {
 
 impl<E> Default for Spoken<E> {
     fn default() -> Self {
-        Spoken {
-            error: None,
-            history: None,
-            keep: 0,
-            stopped: None,
-            counted: Vec::new(),
-        }
+        Spoken { error: None, history: None, keep: 0, stopped: None, counted: Vec::new() }
     }
 }
 

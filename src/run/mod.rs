@@ -16,7 +16,7 @@ pub(crate) use self::alarm::Alarm;
 pub use self::call::Call;
 pub(crate) use self::last::Last;
 pub use self::last::Stopped;
-pub(crate) use self::scope::{Fate, Scope};
+pub(crate) use self::scope::Scope;
 pub use self::scope::{Frame, Reason};
 use crate::cancel::Cause;
 use crate::clock::{Clock, Moment};
@@ -26,18 +26,27 @@ use crate::event::{Event, Observers, What};
 use crate::life::Life;
 use crate::rng::Rng;
 
+/// What all runs of an executor share, and a run of `try_do` has for itself.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) name: Option<Name>,
+    pub(crate) clock: Clock,
+    /// `None` draws from the context's source, or from the thread's.
+    pub(crate) rng: Option<Rng>,
+    pub(crate) observers: Observers,
+    pub(crate) life: Option<Arc<Life>>,
+}
+
 /// What everything in one run shares, whatever its types.
 pub(crate) struct Core<'run> {
-    pub(crate) clock: &'run Clock,
+    pub(crate) setup: &'run Setup,
     pub(crate) context: &'run Context,
-    pub(crate) observers: &'run Observers,
-    pub(crate) rng: &'run Rng,
-    pub(crate) life: Option<&'run Arc<Life>>,
-    pub(crate) name: Option<Name>,
-    /// The deadline of the context, on `clock`.
+    /// The deadline of the context, on the clock of the setup.
     pub(crate) deadline: Moment,
     /// Whether an adapter keeps the tail of the outcome for a result that outlives the run.
     pub(crate) streams: bool,
+    /// The highest number of a try whose operation was started.
+    tries: AtomicU32,
     /// The time of this poll of the run, once something has asked: time stands still within a poll, so that the whole
     /// chain reads the clock at most once. `NEVER` before that.
     now: AtomicU64,
@@ -45,40 +54,41 @@ pub(crate) struct Core<'run> {
     start: AtomicU64,
     /// The nearest timer that was found waiting in this poll: an outer limit that is not nearer needs none of its own.
     armed: AtomicU64,
-    /// The highest number of a try whose operation was started.
-    tries: AtomicU32,
 }
 
 impl<'run> Core<'run> {
     #[inline]
-    pub(crate) fn new(
-        clock: &'run Clock,
-        context: &'run Context,
-        observers: &'run Observers,
-        rng: &'run Rng,
-        life: Option<&'run Arc<Life>>,
-        name: Option<Name>,
-    ) -> Core<'run> {
+    pub(crate) fn new(setup: &'run Setup, context: &'run Context, streams: bool) -> Core<'run> {
         Core {
-            clock,
+            setup,
             context,
-            observers,
-            rng,
-            life,
-            name,
-            deadline: context.deadline_on(clock),
-            streams: false,
+            deadline: context.deadline_on(&setup.clock),
+            streams,
+            tries: AtomicU32::new(0),
             now: AtomicU64::new(UNKNOWN),
             start: AtomicU64::new(UNKNOWN),
             armed: AtomicU64::new(UNKNOWN),
-            tries: AtomicU32::new(0),
         }
     }
 
-    /// For a result that outlives the run.
-    pub(crate) fn streaming(mut self) -> Core<'run> {
-        self.streams = true;
-        self
+    #[inline]
+    pub(crate) fn clock(&self) -> &'run Clock {
+        &self.setup.clock
+    }
+
+    pub(crate) fn rng(&self) -> &'run Rng {
+        self.setup.rng.as_ref().or(self.context.rng()).unwrap_or(Rng::THREAD)
+    }
+
+    #[inline]
+    pub(crate) fn life(&self) -> Option<&'run Arc<Life>> {
+        self.setup.life.as_ref()
+    }
+
+    /// Whether anybody wants to see events.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        !self.setup.observers.is_empty()
     }
 
     /// A new poll of the run begins.
@@ -92,17 +102,13 @@ impl<'run> Core<'run> {
     #[inline]
     pub(crate) fn now(&self) -> Moment {
         let now = self.now.load(Relaxed);
-        if now == UNKNOWN {
-            self.look()
-        } else {
-            Moment::from_nanos(now)
-        }
+        if now == UNKNOWN { self.look() } else { Moment::from_nanos(now) }
     }
 
     /// Reads the clock, also if this poll has done so already.
     #[inline]
     pub(crate) fn look(&self) -> Moment {
-        let now = self.clock.now();
+        let now = self.clock().now();
         self.now.store(now.nanos(), Relaxed);
         if self.start.load(Relaxed) == UNKNOWN {
             self.start.store(now.nanos(), Relaxed);
@@ -127,11 +133,7 @@ impl<'run> Core<'run> {
     /// Whether something outside asks the run to end: the caller, the executor, the deadline.
     #[inline]
     pub(crate) fn ended(&self) -> Option<Cause> {
-        if self.is_quiet() && !self.life.is_some_and(|life| life.is_shut_down()) {
-            None
-        } else {
-            self.ended_slow()
-        }
+        if self.is_quiet() && !self.life().is_some_and(|life| life.is_shut_down()) { None } else { self.ended_slow() }
     }
 
     /// Whether the caller brought nothing that can end the run.
@@ -144,7 +146,7 @@ impl<'run> Core<'run> {
     fn ended_slow(&self) -> Option<Cause> {
         if self.context.token().is_some_and(|token| token.is_cancelled()) {
             Some(Cause::Cancelled)
-        } else if self.life.is_some_and(|life| life.is_shut_down()) {
+        } else if self.life().is_some_and(|life| life.is_shut_down()) {
             Some(Cause::ShutDown)
         } else if !self.deadline.is_never() && self.look() >= self.deadline {
             Some(Cause::DeadlineExceeded)
@@ -155,19 +157,14 @@ impl<'run> Core<'run> {
 
     #[inline]
     pub(crate) fn emit(&self, attempt: u32, hedge: u32, what: impl FnOnce() -> What) {
-        if !self.observers.is_empty() {
+        if self.is_observed() {
             self.tell(attempt, hedge, what());
         }
     }
 
     #[cold]
     fn tell(&self, attempt: u32, hedge: u32, what: What) {
-        self.observers.tell(&Event {
-            executor: self.name,
-            attempt,
-            hedge,
-            what,
-        });
+        self.setup.observers.tell(&Event { executor: self.setup.name, attempt, hedge, what });
     }
 
     /// The nearest timer that was found waiting since [`look_inside`](Core::look_inside).

@@ -97,10 +97,7 @@ impl<'run, E> Frame<'run, E> {
     #[must_use]
     #[inline]
     pub fn until(call: Call<'run, E>, at: Moment) -> Frame<'run, E> {
-        Frame {
-            scope: call.scope().inside(at, call.number()),
-            last: call.frame().last,
-        }
+        Frame { scope: call.scope().inside(at, call.number()), last: call.frame().last }
     }
 
     /// What is inside will be dropped, for `reason`. To be called before it is.
@@ -117,9 +114,7 @@ impl<'run, E> Frame<'run, E> {
 
 impl<E> fmt::Debug for Frame<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frame")
-            .field("started", &self.scope.started())
-            .finish_non_exhaustive()
+        f.debug_struct("Frame").field("started", &self.scope.started()).finish_non_exhaustive()
     }
 }
 
@@ -161,15 +156,7 @@ impl<'run> Scope<'run> {
     #[inline]
     fn new(core: &'run Core<'run>, up: Option<&'run Scope<'run>>, deadline: Moment, number: u32) -> Scope<'run> {
         let (started, reason, panicked) = (AtomicU32::new(0), AtomicU8::new(0), AtomicBool::new(false));
-        Scope {
-            core,
-            up,
-            deadline,
-            number,
-            started,
-            reason,
-            panicked,
-        }
+        Scope { core, up, deadline, number, started, reason, panicked }
     }
 
     /// How often the operation was started inside.
@@ -185,9 +172,7 @@ impl<'run> Scope<'run> {
     /// The operation is started once more, in try `number`.
     #[inline]
     pub(super) fn mark_started(&self, number: u32) {
-        self.core
-            .tries
-            .store(number.max(self.core.tries.load(Relaxed)), Relaxed);
+        self.core.tries.store(number.max(self.core.tries.load(Relaxed)), Relaxed);
         let mut scope = Some(self);
         while let Some(inner) = scope {
             inner.started.store(inner.started().saturating_add(1), Relaxed);

@@ -68,17 +68,11 @@ pub(crate) fn throttled<T, E>(error: E, pause: Duration) -> Step<T, E> {
 }
 
 pub(crate) fn ends<T, E>(end: Result<T, Fault<E>>) -> Step<T, E> {
-    Step {
-        takes: Duration::ZERO,
-        end: Some(end),
-    }
+    Step { takes: Duration::ZERO, end: Some(end) }
 }
 
 pub(crate) fn hangs<T, E>() -> Step<T, E> {
-    Step {
-        takes: Duration::ZERO,
-        end: None,
-    }
+    Step { takes: Duration::ZERO, end: None }
 }
 
 impl<T, E> Step<T, E> {
@@ -98,12 +92,7 @@ pub(crate) struct Script<T, E> {
 
 impl<T: Clone, E: Clone> Script<T, E> {
     pub(crate) fn new(clock: &ManualClock, steps: impl Into<Vec<Step<T, E>>>) -> Script<T, E> {
-        Script {
-            steps: steps.into(),
-            clock: clock.clone(),
-            start: clock.now(),
-            calls: Mutex::default(),
-        }
+        Script { steps: steps.into(), clock: clock.clone(), start: clock.now(), calls: Mutex::default() }
     }
 
     pub(crate) async fn call(&self) -> Result<T, Fault<E>> {
@@ -195,11 +184,7 @@ pub(crate) struct Scenario<M> {
 
 /// A scenario for the chain that `policies` makes, anew for each way of running it.
 pub(crate) fn scenario<M>(policies: M) -> Scenario<M> {
-    Scenario {
-        policies,
-        context: Box::new(|cx| cx),
-        cancelled_at: None,
-    }
+    Scenario { policies, context: Box::new(|cx| cx), cancelled_at: None }
 }
 
 impl<M> Scenario<M> {
@@ -272,7 +257,11 @@ impl<M> Scenario<M> {
         builder.clock(clock).observe(recorder.clone()).build().unwrap()
     }
 
-    fn run<'s, T, E, F>(&self, steps: Vec<Step<T, E>>, run: impl FnOnce(&ManualClock, Context, Arc<Script<T, E>>) -> F) -> Seen<T, E>
+    fn run<'s, T, E, F>(
+        &self,
+        steps: Vec<Step<T, E>>,
+        run: impl FnOnce(&ManualClock, Context, Arc<Script<T, E>>) -> F,
+    ) -> Seen<T, E>
     where
         F: Future<Output = Result<T, Error<E>>> + 's,
         T: Clone,
@@ -294,11 +283,7 @@ impl<M> Scenario<M> {
             (result, script.elapsed())
         });
         assert_eq!(clock.sleepers(), 0, "a timer is left behind");
-        Seen {
-            result: result.map_err(|error| Failure::of(&error)),
-            calls: script.calls(),
-            took,
-        }
+        Seen { result: result.map_err(|error| Failure::of(&error)), calls: script.calls(), took }
     }
 }
 
