@@ -10,11 +10,11 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::attempt::Attempt;
 use crate::cancel::Cause;
 use crate::context::Context;
-use crate::error::{ConfigError, Error, Kind};
+use crate::error::{ConfigError, Error};
 use crate::event::{Observers, What};
 use crate::life::Place;
 use crate::operation::{Answer, Function, Leaf, Operation};
-use crate::outcome::Tail;
+use crate::outcome::{Mark, Tail};
 use crate::policy::{Call, Outcome, Policy, Site};
 use crate::run::{Alarm, Core, Frame, Last, Scope, Setup, Stopped};
 use crate::verdict::Verdict;
@@ -43,7 +43,7 @@ use crate::verdict::Verdict;
 ///
 /// # Errors
 /// An [`Error`] that says why there is no result. Settings that cannot work end the run with
-/// [`Kind::Misconfigured`] before anything is started, and so does a context that is cancelled already.
+/// [`Kind::Misconfigured`](crate::error::Kind::Misconfigured) before anything is started, and so does a context that is cancelled already.
 ///
 /// # Cancel safety
 /// Dropping the future drops the running attempt and gives everything back: permits, places, timers.
@@ -116,17 +116,17 @@ where
     R: Finish<T, E>,
 {
     async move {
-        let core = Core::new(setup, cx, streams);
+        let core = Core::new(setup, cx);
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
-        if let Some(error) = refuse(&core, operation.check()) {
-            return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
+        if let Some(outcome) = refuse(&core, &last, operation.check()) {
+            return R::finish(&core, &frame, outcome);
         }
         core.emit(1, 0, || What::RunStarted);
         // The chain is dropped at the end of this statement, after the scope was told why.
         let raced = Race {
             scope: &frame.scope,
-            chain: policies.run(Call::first(&frame), Leaf(&operation)),
+            chain: policies.run(Call::first(&frame, streams), Leaf(&operation)),
             place: Place::new(core.life()),
             watch: None,
         }
@@ -138,7 +138,7 @@ where
     }
 }
 
-/// The outcome of a run that was ended while its chain was pending.
+/// The outcome of a run that was ended from outside: before it began, or while its chain was pending.
 #[cold]
 fn ended<T, E>(last: &Last<E>, cause: Cause) -> Outcome<T, E> {
     last.stop(Stopped::Ended(cause));
@@ -147,33 +147,34 @@ fn ended<T, E>(last: &Last<E>, cause: Cause) -> Outcome<T, E> {
 
 /// Why a run may not even begin. An already cancelled context runs nothing and takes nothing.
 #[inline(always)]
-fn refuse<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+fn refuse<T, E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Outcome<T, E>> {
     let open = core.life().is_none_or(|life| life.is_open());
     if open && core.is_quiet() && core.context.max_attempts().is_none() && checked.is_ok() {
         return None;
     }
-    refuse_slow(core, checked)
+    refuse_slow(core, last, checked)
 }
 
 #[cold]
-fn refuse_slow<E>(core: &Core<'_>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+fn refuse_slow<T, E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Outcome<T, E>> {
+    let misconfigured = |config| Outcome::new(Err(Error::misconfigured(config)), Verdict::Ignored);
     if core.life().is_some_and(|life| !life.is_open()) {
-        return Some(Error::refused(Kind::ShutDown));
+        return Some(ended(last, Cause::ShutDown));
     }
     if core.context.max_attempts() == Some(0) {
         let config = ConfigError::new("Context::with_max_attempts", 0, "must be at least 1");
-        return Some(Error::misconfigured(config));
+        return Some(misconfigured(config));
     }
     if let Err(config) = checked {
-        return Some(Error::misconfigured(config));
+        return Some(misconfigured(config));
     }
-    core.ended().map(|cause| Error::refused(cause.into()))
+    core.ended().map(|cause| ended(last, cause))
 }
 
 impl<T, E> Finish<T, E> for Result<T, Error<E>> {
     #[inline(always)]
     fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self {
-        if outcome.verdict == Verdict::Success && !core.is_observed() {
+        if outcome.verdict == Verdict::Success && outcome.result.is_ok() && !core.is_observed() {
             return outcome.result;
         }
         settle(core, frame, outcome).result
@@ -190,8 +191,8 @@ impl<T, E> Finish<T, E> for Ended<T, E> {
 #[cold]
 #[inline(never)]
 fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Ended<T, E> {
-    let Outcome { mut result, verdict, tail, .. } = outcome;
-    let attempts = frame.scope.started();
+    let Outcome { mut result, verdict, mark, tail } = outcome;
+    let attempts = core.attempts();
     let elapsed = core.elapsed();
     let mut stopped = frame.last.stopped();
     if let Err(error) = &mut result {
@@ -213,8 +214,9 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -
             error.set_elapsed(elapsed);
         }
     }
-    let stopped = stopped.unwrap_or(match verdict {
-        Verdict::Rejected { .. } => Stopped::Rejected,
+    let stopped = stopped.unwrap_or(match (mark, verdict) {
+        (Mark::Stop, _) => Stopped::Forbidden,
+        (_, Verdict::Rejected { .. }) => Stopped::Rejected,
         _ => Stopped::Settled,
     });
     core.emit(attempts.max(1), 0, || {

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ impl Future for Sleep {
                     Wait::Over
                 }
                 Stage::Custom(timer) => {
+                    let timer = timer.get_mut().unwrap_or_else(PoisonError::into_inner);
                     ready!(timer.as_mut().poll(cx));
                     Wait::Over
                 }
@@ -88,8 +90,8 @@ enum Wait {
     /// For a test to move its clock.
     #[cfg(any(test, feature = "test-util"))]
     Manual(super::manual::Timer),
-    /// For the user's own source.
-    Custom(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// For the user's own source. The mutex is never locked: it makes a wait `Sync`, which bodies of responses have to be.
+    Custom(Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>),
     /// For nothing, in vain.
     Never,
     /// For nothing any more.
@@ -108,7 +110,7 @@ impl Wait {
             _ if clock.now() >= at => Wait::Over,
             #[cfg(any(test, feature = "test-util"))]
             Kind::Manual(hand) => Wait::Manual(hand.timer(at)),
-            Kind::Custom(source) => Wait::Custom(source.sleep_until(custom_time(at))),
+            Kind::Custom(source) => Wait::Custom(Mutex::new(source.sleep_until(custom_time(at)))),
         }
     }
 

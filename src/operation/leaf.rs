@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project::pin_project;
@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::event::What;
 use crate::outcome::Outcome;
 use crate::policy::{Call, Next};
-use crate::run::Scope;
 use crate::verdict::Classified;
 
 /// The last link of a chain.
@@ -29,16 +28,10 @@ impl<O> Clone for Leaf<'_, O> {
 
 impl<O> Copy for Leaf<'_, O> {}
 
-impl<T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'_, O> {
+impl<'a, T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'a, O> {
     #[inline(always)]
     fn call(self, call: Call<'_, E>) -> impl Future<Output = Outcome<T, E>> + Send {
-        async move {
-            call.mark_started();
-            let scope = call.scope();
-            let future = scope.blame(|| self.0.call(call.attempt()));
-            let outcome = self.0.judge(call, Blaming { scope, future }.await);
-            if call.is_observed() { observed(call, outcome) } else { outcome }
-        }
+        Try { operation: self.0, call, start: |operation: &'a O, attempt| operation.call(attempt), running: None }
     }
 
     #[inline]
@@ -56,30 +49,49 @@ impl<T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'_, O> {
     }
 }
 
+/// One try: starts the operation when it is first polled, judges what it ends with, and says so if it unwinds.
+// By hand, as few fields as there are: an `async` block would be twice the size, in every chain.
+#[pin_project]
+struct Try<'a, 'run, E, O, S, F> {
+    operation: &'a O,
+    call: Call<'run, E>,
+    /// Makes the future, whose type has no name.
+    start: S,
+    #[pin]
+    running: Option<F>,
+}
+
+impl<'a, T, E, O, S, F> Future for Try<'a, '_, E, O, S, F>
+where
+    O: Operation<T, E>,
+    S: Fn(&'a O, Attempt) -> F,
+    F: Future<Output = Outcome<T, E>>,
+{
+    type Output = Outcome<T, E>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
+        let mut this = self.project();
+        let call = *this.call;
+        if this.running.is_none() {
+            call.mark_started();
+            let future = call.scope().blame(|| (this.start)(this.operation, call.attempt()));
+            this.running.set(Some(future));
+        }
+        // Always there: it was set just above, and is never taken out.
+        let Some(running) = this.running.as_pin_mut() else { return Poll::Pending };
+        let outcome = ready!(call.scope().blame(|| running.poll(cx)));
+        let outcome = this.operation.judge(call, outcome);
+        Poll::Ready(if call.is_observed() { observed(call, outcome) } else { outcome })
+    }
+}
+
 /// Tells the observers. By value: a reference would keep the outcome in memory, also where nobody looks.
 #[cold]
 #[inline(never)]
 fn observed<T, E>(call: Call<'_, E>, outcome: Outcome<T, E>) -> Outcome<T, E> {
     call.emit(|| What::AttemptFinished { verdict: outcome.verdict });
     outcome
-}
-
-/// Polls the operation, and says so if it unwinds.
-#[pin_project]
-struct Blaming<'a, 'run, F> {
-    scope: &'a Scope<'run>,
-    #[pin]
-    future: F,
-}
-
-impl<F: Future> Future for Blaming<'_, '_, F> {
-    type Output = F::Output;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        this.scope.blame(|| this.future.poll(cx))
-    }
 }
 
 /// A closure as an operation.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::causes::{causes, find};
+use super::causes::causes;
 use super::error::BodyError;
 use crate::error::Kind;
 use crate::verdict::Verdict;
@@ -38,18 +38,17 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
     if let Some(code) = error.status() {
         return status(code, None);
     }
-    // Of several signs the strongest counts, which is the first in the order of `Sign`.
-    match causes(error).filter_map(sign).min() {
-        Some(Sign::OwnBody) => Verdict::Ignored,
-        Some(Sign::GivenUp) => Verdict::Ignored,
+    let connecting = error.is_connect();
+    match causes(error).filter_map(|cause| sign(cause, connecting)).min() {
+        Some(Sign::OwnBody | Sign::GivenUp) => Verdict::Ignored,
         Some(Sign::Calm) => Verdict::Throttled { retry_after: None },
-        Some(Sign::Invalid) if error.is_connect() => Verdict::Permanent,
+        Some(Sign::Distrust) => Verdict::Permanent,
         Some(Sign::Broken) => Verdict::Transient,
-        _ if error.is_connect() || error.is_timeout() => Verdict::Transient,
-        // reqwest calls every failure of a body one of decoding; without a broken connection behind it, it is one.
-        _ if error.is_decode() => Verdict::Permanent,
-        _ if error.is_body() => Verdict::Ignored,
-        _ => Verdict::Transient,
+        None if connecting || error.is_timeout() => Verdict::Transient,
+        // reqwest calls every failure of a response body one of decoding. Without a broken connection behind it, it is.
+        None if error.is_decode() => Verdict::Permanent,
+        None if error.is_body() => Verdict::Ignored,
+        None => Verdict::Transient,
     }
 }
 
@@ -73,22 +72,22 @@ fn was_not_processed(cause: &(dyn StdError + 'static)) -> bool {
     }
 }
 
-/// What one cause says, the strongest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// What one cause says. Of several the first in this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sign {
     /// The user's own request body failed.
     OwnBody,
-    /// The caller, the executor or the caller's deadline ended the body.
+    /// The caller, the executor or the caller's deadline ended a body.
     GivenUp,
     /// The server wants less of everything.
     Calm,
-    /// What arrived cannot be understood; within a handshake that is TLS.
-    Invalid,
+    /// The handshake failed: a certificate that is not trusted, or something that is not TLS.
+    Distrust,
     /// The connection broke or stalled.
     Broken,
 }
 
-fn sign(cause: &(dyn StdError + 'static)) -> Option<Sign> {
+fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
     if let Some(error) = cause.downcast_ref::<BodyError>() {
         let stalled = matches!(error.kind(), Kind::TimedOut { .. });
         Some(if stalled { Sign::Broken } else { Sign::GivenUp })
@@ -97,7 +96,7 @@ fn sign(cause: &(dyn StdError + 'static)) -> Option<Sign> {
     } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
         Some(h2_sign(error))
     } else {
-        io_sign(cause.downcast_ref::<io::Error>()?.kind())
+        io_sign(cause.downcast_ref::<io::Error>()?.kind(), connecting)
     }
 }
 
@@ -105,19 +104,96 @@ fn h2_sign(error: &h2::Error) -> Sign {
     if error.is_remote() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) {
         Sign::Calm
     } else if error.is_reset() && !error.is_remote() && !error.is_library() {
-        // hyper resets a stream by itself only when the body that it is to send has failed.
+        // A stream whose response is still waited for is reset from here only if the body that it sends has failed.
         Sign::OwnBody
     } else {
         Sign::Broken
     }
 }
 
-fn io_sign(kind: io::ErrorKind) -> Option<Sign> {
+fn io_sign(kind: io::ErrorKind, connecting: bool) -> Option<Sign> {
     use io::ErrorKind as K;
     match kind {
-        K::InvalidData => Some(Sign::Invalid),
+        K::InvalidData if connecting => Some(Sign::Distrust),
         K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::NotConnected => Some(Sign::Broken),
         K::UnexpectedEof | K::TimedOut => Some(Sign::Broken),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use reqwest::{Body, Response};
+
+    use super::*;
+
+    const PAUSE: Option<Duration> = Some(Duration::from_secs(7));
+
+    /// What reading a response ends with whose body fails with `cause`.
+    fn reading(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> reqwest::Error {
+        let failing = futures::stream::iter([Err::<bytes::Bytes, _>(cause.into())]);
+        let response = Response::from(http::Response::new(Body::wrap_stream(failing)));
+        response.bytes().now_or_never().unwrap().unwrap_err()
+    }
+
+    #[test]
+    fn an_answer_is_worth_what_its_status_says() {
+        for code in [100, 200, 202, 204, 301, 304] {
+            let code = StatusCode::from_u16(code).unwrap();
+            assert_eq!(status(code, None), Verdict::Success, "{code}");
+            assert_eq!(status(code, PAUSE), Verdict::Success, "{code} with Retry-After");
+        }
+        for code in [408, 500, 502, 503, 504, 507, 529] {
+            assert_eq!(status(StatusCode::from_u16(code).unwrap(), None), Verdict::Transient, "{code}");
+        }
+        for code in [400, 401, 403, 404, 409, 422, 501] {
+            assert_eq!(status(StatusCode::from_u16(code).unwrap(), None), Verdict::Permanent, "{code}");
+        }
+        let throttled = Verdict::Throttled { retry_after: PAUSE };
+        for code in [403, 408, 413, 429, 500, 501, 503] {
+            assert_eq!(status(StatusCode::from_u16(code).unwrap(), PAUSE), throttled, "{code} with Retry-After");
+        }
+        assert_eq!(status(StatusCode::TOO_MANY_REQUESTS, None), Verdict::Throttled { retry_after: None });
+    }
+
+    #[test]
+    fn a_body_that_broke_off_is_no_decoding_error() {
+        for kind in [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof, io::ErrorKind::TimedOut] {
+            assert_eq!(error(&reading(io::Error::from(kind))), Verdict::Transient, "{kind:?}");
+            let hidden = io::Error::other(io::Error::other(io::Error::from(kind)));
+            assert_eq!(error(&reading(hidden)), Verdict::Transient, "{kind:?}, wrapped");
+        }
+        assert_eq!(error(&reading(h2::Error::from(h2::Reason::INTERNAL_ERROR))), Verdict::Transient);
+        assert_eq!(error(&reading("not gzip")), Verdict::Permanent);
+        assert_eq!(error(&reading(io::Error::from(io::ErrorKind::InvalidData))), Verdict::Permanent);
+    }
+
+    #[test]
+    fn a_body_that_was_given_up_says_nothing_unless_it_stalled() {
+        for kind in [Kind::Cancelled, Kind::ShutDown, Kind::DeadlineExceeded] {
+            assert_eq!(error(&reading(BodyError::new(kind, 1))), Verdict::Ignored, "{kind:?}");
+        }
+        let stalled = BodyError::new(Kind::TimedOut { limit: Duration::from_secs(30) }, 1);
+        assert_eq!(error(&reading(stalled)), Verdict::Transient);
+    }
+
+    #[test]
+    fn a_handshake_that_was_not_understood_is_permanent() {
+        assert_eq!(io_sign(io::ErrorKind::InvalidData, true), Some(Sign::Distrust));
+        assert_eq!(io_sign(io::ErrorKind::InvalidData, false), None);
+        assert_eq!(io_sign(io::ErrorKind::UnexpectedEof, true), Some(Sign::Broken));
+    }
+
+    #[test]
+    fn builder_errors_are_of_this_sides_making() {
+        let request = reqwest::Client::new().get("http://no such host/").build();
+        assert_eq!(error(&request.unwrap_err()), Verdict::Ignored);
+    }
+
+    #[test]
+    fn a_broken_body_proves_nothing_about_the_request() {
+        assert!(!nothing_was_sent(&reading(io::Error::from(io::ErrorKind::ConnectionReset))));
+        assert!(!nothing_was_sent(&reading(h2::Error::from(h2::Reason::REFUSED_STREAM))), "not from the server");
     }
 }

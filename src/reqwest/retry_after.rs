@@ -11,10 +11,7 @@ use http::header::RETRY_AFTER;
 /// pause there is, and a date that has passed for none. Anything else, a negative or a fractional number for example, asks
 /// for nothing. Of several headers the first that makes sense counts.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    headers
-        .get_all(RETRY_AFTER)
-        .iter()
-        .find_map(|value| pause(value.to_str().ok()?.trim_ascii(), now))
+    headers.get_all(RETRY_AFTER).iter().find_map(|value| pause(value.to_str().ok()?.trim_ascii(), now))
 }
 
 fn pause(value: &str, now: SystemTime) -> Option<Duration> {
@@ -96,11 +93,7 @@ mod tests {
 
     #[test]
     fn all_three_forms_of_a_date_count_from_the_given_wall_clock() {
-        for date in [
-            "Wed, 21 Oct 2015 07:28:07 GMT",
-            "Wednesday, 21-Oct-15 07:28:07 GMT",
-            "Wed Oct 21 07:28:07 2015",
-        ] {
+        for date in ["Wed, 21 Oct 2015 07:28:07 GMT", "Wednesday, 21-Oct-15 07:28:07 GMT", "Wed Oct 21 07:28:07 2015"] {
             assert_eq!(asked(&[date.as_bytes()]), seconds(7), "{date}");
         }
         assert!(asked(&[b"Fri, 31 Dec 9999 23:59:59 GMT"]) > seconds(250_000_000_000));

@@ -40,6 +40,7 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                     Box::pin(pause.wait(call, next)).await;
                 }
                 if let Some(cause) = call.ended() {
+                    call.frame().last.stop(Stopped::Ended(cause));
                     return ended(cause);
                 }
                 call.scope().core.forget_now();

@@ -21,7 +21,7 @@ pub struct Call<'run, E> {
     which: Which,
 }
 
-/// Which try this is: number: 32 | trial: 1 (bit 16) | lane: 16.
+/// Which try this is: number: 32 | .. | streams: 1 | trial: 1 | lane: 16.
 #[derive(Clone, Copy)]
 struct Which(u64);
 
@@ -49,11 +49,12 @@ impl Which {
 }
 
 const TRIAL: u64 = 1 << 16;
+const STREAMS: u64 = 1 << 17;
 
 impl<'run, E> Call<'run, E> {
     #[inline]
-    pub(crate) fn first(frame: &'run Frame<'run, E>) -> Call<'run, E> {
-        Call { frame, which: Which::FIRST }
+    pub(crate) fn first(frame: &'run Frame<'run, E>, streams: bool) -> Call<'run, E> {
+        Call { frame, which: if streams { Which(Which::FIRST.0 | STREAMS) } else { Which::FIRST } }
     }
 
     /// Which try of the run this is, from 1.
@@ -131,7 +132,7 @@ impl<'run, E> Call<'run, E> {
     #[must_use]
     #[inline]
     pub fn streams(&self) -> bool {
-        self.scope().core.streams
+        self.which.0 & STREAMS != 0
     }
 
     /// This try as the operation sees it.

@@ -16,7 +16,7 @@ pub(crate) use self::alarm::Alarm;
 pub use self::call::Call;
 pub(crate) use self::last::Last;
 pub use self::last::Stopped;
-pub(crate) use self::scope::Scope;
+pub(crate) use self::scope::{Fate, Scope};
 pub use self::scope::{Frame, Reason};
 use crate::cancel::Cause;
 use crate::clock::{Clock, Moment};
@@ -43,10 +43,10 @@ pub(crate) struct Core<'run> {
     pub(crate) context: &'run Context,
     /// The deadline of the context, on the clock of the setup.
     pub(crate) deadline: Moment,
-    /// Whether an adapter keeps the tail of the outcome for a result that outlives the run.
-    pub(crate) streams: bool,
     /// The highest number of a try whose operation was started.
     tries: AtomicU32,
+    /// How often the operation was started, hedges included.
+    attempts: AtomicU32,
     /// The time of this poll of the run, once something has asked: time stands still within a poll, so that the whole
     /// chain reads the clock at most once. `NEVER` before that.
     now: AtomicU64,
@@ -58,13 +58,13 @@ pub(crate) struct Core<'run> {
 
 impl<'run> Core<'run> {
     #[inline]
-    pub(crate) fn new(setup: &'run Setup, context: &'run Context, streams: bool) -> Core<'run> {
+    pub(crate) fn new(setup: &'run Setup, context: &'run Context) -> Core<'run> {
         Core {
             setup,
             context,
             deadline: context.deadline_on(&setup.clock),
-            streams,
             tries: AtomicU32::new(0),
+            attempts: AtomicU32::new(0),
             now: AtomicU64::new(UNKNOWN),
             start: AtomicU64::new(UNKNOWN),
             armed: AtomicU64::new(UNKNOWN),
@@ -89,6 +89,19 @@ impl<'run> Core<'run> {
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         !self.setup.observers.is_empty()
+    }
+
+    /// The operation is started in try `number`.
+    #[inline]
+    fn count_attempt(&self, number: u32) {
+        self.tries.store(number.max(self.tries.load(Relaxed)), Relaxed);
+        self.attempts.store(self.attempts().saturating_add(1), Relaxed);
+    }
+
+    /// How often the operation was started, hedges included.
+    #[inline]
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts.load(Relaxed)
     }
 
     /// A new poll of the run begins.

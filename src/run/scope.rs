@@ -1,7 +1,7 @@
 //! The frames that may drop what is inside of them, and say why.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering::Relaxed};
 
 use super::{Call, Core, Last};
 use crate::cancel::Cause;
@@ -19,8 +19,8 @@ pub(crate) struct Scope<'run> {
     pub(crate) deadline: Moment,
     /// The number of the try in which the scope was opened.
     number: u32,
-    /// How often the operation was started inside.
-    started: AtomicU32,
+    /// Changes whenever the operation is started inside; 0 before the first time.
+    started: AtomicU16,
     reason: AtomicU8,
     panicked: AtomicBool,
 }
@@ -155,13 +155,13 @@ impl<'run> Scope<'run> {
 
     #[inline]
     fn new(core: &'run Core<'run>, up: Option<&'run Scope<'run>>, deadline: Moment, number: u32) -> Scope<'run> {
-        let (started, reason, panicked) = (AtomicU32::new(0), AtomicU8::new(0), AtomicBool::new(false));
+        let (started, reason, panicked) = (AtomicU16::new(0), AtomicU8::new(0), AtomicBool::new(false));
         Scope { core, up, deadline, number, started, reason, panicked }
     }
 
-    /// How often the operation was started inside.
+    /// A number that changes whenever the operation is started inside; 0 before the first time.
     #[inline]
-    pub(crate) fn started(&self) -> u32 {
+    pub(crate) fn started(&self) -> u16 {
         self.started.load(Relaxed)
     }
 
@@ -172,10 +172,11 @@ impl<'run> Scope<'run> {
     /// The operation is started once more, in try `number`.
     #[inline]
     pub(super) fn mark_started(&self, number: u32) {
-        self.core.tries.store(number.max(self.core.tries.load(Relaxed)), Relaxed);
+        self.core.count_attempt(number);
         let mut scope = Some(self);
         while let Some(inner) = scope {
-            inner.started.store(inner.started().saturating_add(1), Relaxed);
+            inner.started.store(inner.started().checked_add(1).unwrap_or(1), Relaxed);
+            inner.panicked.store(false, Relaxed);
             scope = inner.up;
         }
     }
@@ -199,7 +200,7 @@ impl<'run> Scope<'run> {
     /// Why a permit of try `number` is being dropped. `started` is what [`started`](Scope::started) said when the permit was
     /// given.
     #[cold]
-    pub(crate) fn fate(&self, number: u32, started: u32) -> Fate {
+    pub(crate) fn fate(&self, number: u32, started: u16) -> Fate {
         if self.panicked.load(Relaxed) {
             return Fate::Failed;
         }

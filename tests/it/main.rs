@@ -1,7 +1,12 @@
 //! Behaviour through the public API, on the manual clock. One binary: it links once. The modules mirror `src/lib.rs`.
 
+mod adapters;
 mod backoff;
+mod cancellation;
+mod judge;
+mod operation;
 mod policies;
 mod retry;
 mod support;
+mod timeout;
 mod verdict_table;

@@ -1,0 +1,186 @@
+//! The breaker as its users hold it.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::config::BreakerConfig;
+use super::permit::{Permit, Rejected, end_of_verdict};
+use super::state::Core;
+use super::transition::{Counts, State};
+use crate::clock::{Clock, Moment};
+use crate::error::{ConfigError, Name};
+use crate::policy::{Settings, Site};
+use crate::verdict::Verdict;
+
+/// Refuses calls to a dependency that fails, at once and without troubling it, until trials show that it is back.
+///
+/// Closed, it lets every call through and counts; when its [rule](super::TripRule) is met it opens and refuses every call
+/// for its open time; then it is half-open and lets a trial through. A trial that succeeds closes it, with a fresh window;
+/// one that fails, or whose caller gave it up, opens it again. Nothing runs in the background: what is due happens when the
+/// next call looks. A verdict on a call that was admitted before the last change of state changes nothing.
+///
+/// A handle: clones share state, so one breaker per dependency is made once and cloned into chains, whatever their result
+/// types. It belongs *inside* of a [`Retry`](crate::Retry), so that it sees every attempt, and outside of the attempt's
+/// [`Timeout`](crate::Timeout), so that it sees the attempts that time out. What a verdict means to it is in the table at
+/// [`Verdict`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use steadfast::{Context, try_do};
+/// use steadfast::breaker::{Breaker, BreakerConfig, State, TripRule};
+///
+/// # let clock = steadfast::clock::Clock::manual();
+/// # clock.block_on(async {
+/// # let cx = Context::new().with_clock(&clock);
+/// let open_for = Duration::from_secs(5);
+/// let config = BreakerConfig::default().rule(TripRule::consecutive(2)).open_for(open_for);
+/// let breaker = Breaker::new(config);
+/// for _ in 0..2 {
+///     let _refused = try_do(&cx, |_| async { Err::<(), _>("down") }, &breaker).await;
+/// }
+/// assert_eq!(breaker.state(), State::Open);
+/// let error = try_do(&cx, |_| async { Ok::<_, &str>("never asked") }, &breaker).await.unwrap_err();
+/// assert!(error.is_circuit_open() && error.retry_after() == Some(open_for));
+///
+/// clock.advance(open_for);
+/// assert_eq!(try_do(&cx, |_| async { Ok::<_, &str>("back") }, &breaker).await.unwrap(), "back");
+/// assert_eq!(breaker.state(), State::Closed);
+/// # });
+/// ```
+#[derive(Clone)]
+#[must_use = "a policy does nothing until it is part of a chain"]
+pub struct Breaker {
+    shared: Arc<Shared>,
+    /// Of this handle and its clones.
+    name: Option<Result<Name, ConfigError>>,
+}
+
+struct Shared {
+    core: Core,
+    /// Set by the first use, and never changed: moments of different clocks cannot be compared.
+    clock: OnceLock<Clock>,
+    checked: Result<(), ConfigError>,
+}
+
+impl Breaker {
+    /// A closed breaker. Settings that cannot work are refused where it is used: building an executor fails, a run ends
+    /// with [`Kind::Misconfigured`](crate::error::Kind::Misconfigured), and [`try_acquire`](Breaker::try_acquire) rejects.
+    pub fn new(config: BreakerConfig) -> Breaker {
+        let checked = config.check();
+        Breaker { shared: Arc::new(Shared { core: Core::new(config), clock: OnceLock::new(), checked }), name: None }
+    }
+
+    /// Names this handle, for errors: without a name they carry that of the executor.
+    pub fn named(mut self, name: impl AsRef<str>) -> Breaker {
+        self.name = Some(Name::new(name.as_ref()));
+        self
+    }
+
+    /// Binds the breaker to `clock`, as the first use does by itself. A run binds it to the clock of its context or
+    /// executor; what has no clock of its own (two-step permits, [`record`](Breaker::record)) to [`Clock::tokio`].
+    ///
+    /// # Errors
+    /// If it is bound to another clock.
+    pub fn bind(&self, clock: impl Into<Clock>) -> Result<(), ConfigError> {
+        let clock = clock.into();
+        let bound = self.shared.clock.get_or_init(|| clock.clone());
+        if *bound == clock {
+            return Ok(());
+        }
+        Err(ConfigError::new("clock", format_args!("{clock:?}"), "a breaker keeps to the first clock that uses it"))
+    }
+
+    /// Asks for admission of one call that is not run through a chain.
+    ///
+    /// The permit says how the call ended; one that is dropped counts as abandoned.
+    ///
+    /// ```
+    /// # use steadfast::Breaker;
+    /// # fn query() -> Result<u32, String> { Ok(7) }
+    /// # let clock = steadfast::clock::Clock::manual();
+    /// let database = Breaker::default();
+    /// # database.bind(&clock).unwrap();
+    /// let permit = database.try_acquire().expect("closed");
+    /// match query() {
+    ///     Ok(_) => permit.success(),
+    ///     Err(_) => permit.failure(),
+    /// }
+    /// assert_eq!(database.counts().calls, 1);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Rejected`] while the breaker is open, and while it is half-open and its trials are running.
+    pub fn try_acquire(&self) -> Result<Permit, Rejected> {
+        self.shared.checked.clone().map_err(|config| Rejected::new(self.name(), None, Some(config)))?;
+        match self.core().try_acquire(self.now(), || None) {
+            Ok(ticket) => Ok(Permit::new(self.clone(), ticket)),
+            Err(refused) => Err(Rejected::new(self.name(), refused.retry_after, None)),
+        }
+    }
+
+    /// Counts an outcome that no admission belongs to, such as a failure in the middle of a stream. It counts only while
+    /// the breaker is closed: in the other states only admitted calls are evidence.
+    pub fn record(&self, verdict: Verdict) {
+        self.core().record(end_of_verdict(verdict), self.now());
+    }
+
+    /// The state. It is half-open as soon as the open time is over, whether or not a call has looked.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.core().state(self.now_unbound())
+    }
+
+    /// What was counted: in the window while closed, of the trials while half-open.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.core().counts(self.now_unbound())
+    }
+
+    /// How long the breaker will still refuse every call; zero unless it is open.
+    #[must_use]
+    pub fn remaining_open(&self) -> Duration {
+        self.core().remaining_open(self.now_unbound())
+    }
+
+    #[inline]
+    pub(super) fn core(&self) -> &Core {
+        &self.shared.core
+    }
+
+    pub(super) fn name(&self) -> Option<Name> {
+        self.name.as_ref()?.as_ref().ok().copied()
+    }
+
+    /// The time on the breaker's clock, which is bound by this.
+    pub(super) fn now(&self) -> Moment {
+        self.shared.clock.get_or_init(Clock::tokio).now()
+    }
+
+    /// The time, for a look. A breaker that was never used is closed and empty at any time, and stays unbound.
+    fn now_unbound(&self) -> Moment {
+        self.shared.clock.get().map_or_else(|| Clock::tokio().now(), Clock::now)
+    }
+}
+
+/// [`BreakerConfig::default`]: half of at least 20 calls in ten seconds failed, open for 30 s, one trial.
+impl Default for Breaker {
+    fn default() -> Breaker {
+        Breaker::new(BreakerConfig::default())
+    }
+}
+
+impl Settings for Breaker {
+    fn validate(&self, site: &mut Site<'_>) -> Result<(), ConfigError> {
+        site.reads_verdicts("Breaker")?;
+        self.shared.checked.clone()?;
+        self.name.clone().transpose()?;
+        self.bind(site.clock())
+    }
+}
+
+impl fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Breaker").field("name", &self.name()).field("state", &self.state()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,124 @@
+//! A circuit breaker: while a dependency fails, calls are refused at once, and a single trial finds out when it is back.
+//!
+//! * [`Breaker`] is the handle: clones share state, and one breaker serves calls of any result type.
+//! * [`BreakerConfig`] is the settings, [`TripRule`] when it opens.
+//! * [`Permit`] is for calls that are not run through a chain.
+
+mod config;
+mod half_open;
+mod handle;
+mod listeners;
+mod permit;
+mod rate;
+mod rule;
+mod state;
+mod streak;
+mod ticket;
+mod transition;
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project::pin_project;
+
+pub use self::config::{AbandonedTrial, BreakerConfig, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS};
+pub use self::handle::Breaker;
+use self::permit::{Held, LateFailure};
+pub use self::permit::{Permit, Rejected};
+pub use self::rule::{
+    DEFAULT_BUCKET_WIDTH, DEFAULT_BUCKETS, DEFAULT_FAILURE_RATE, DEFAULT_FAILURE_THRESHOLD, DEFAULT_MINIMUM_CALLS,
+    MAX_BUCKETS, MIN_BUCKET_WIDTH, TripRule,
+};
+pub use self::transition::{Cause, Counts, State, Transition};
+use crate::error::{Error, Kind};
+use crate::event::What;
+use crate::policy::{Call, Next, Outcome, Policy};
+
+impl<T: Send, E: Send> Policy<T, E> for Breaker {
+    #[inline(always)]
+    fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
+        Guarded { breaker: self, start: N::call, state: Stage::Fresh { call, next } }
+    }
+}
+
+/// One call through a breaker: asks for admission when it is first polled, and settles the permit with what the rest of the
+/// chain ends with.
+// By hand: what is needed only before the admission shares its place with what is needed only after it.
+#[pin_project]
+struct Guarded<'a, 'run, E, N, S, F> {
+    breaker: &'a Breaker,
+    /// Makes the future, whose type has no name.
+    start: S,
+    #[pin]
+    state: Stage<'a, 'run, E, N, F>,
+}
+
+#[pin_project(project = StageProjection, project_replace = StageReplaced)]
+enum Stage<'a, 'run, E, N, F> {
+    Fresh {
+        call: Call<'run, E>,
+        next: N,
+    },
+    /// The fields are dropped in this order: the permit learns of its end when everything inside is gone.
+    Admitted {
+        #[pin]
+        inner: F,
+        permit: Held<'a, 'run, E>,
+    },
+    Settled,
+}
+
+impl<'a, 'run, T, E, N, S, F> Future for Guarded<'a, 'run, E, N, S, F>
+where
+    N: Next<T, E>,
+    S: Fn(N, Call<'run, E>) -> F,
+    F: Future<Output = Outcome<T, E>>,
+{
+    type Output = Outcome<T, E>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
+        let mut this = self.project();
+        let breaker: &'a Breaker = this.breaker;
+        if let StageProjection::Fresh { call, next } = this.state.as_mut().project() {
+            let (call, next) = (*call, *next);
+            let ticket = match breaker.core().try_acquire(call.now(), || next.limit()) {
+                Ok(ticket) => ticket,
+                Err(refused) => return Poll::Ready(breaker.refuse(call, refused)),
+            };
+            let permit = Held::new(breaker.core(), ticket, call);
+            let call = if ticket.is_trial() { call.as_trial() } else { call };
+            this.state.set(Stage::Admitted { inner: (this.start)(next, call), permit });
+        }
+        // Always admitted here, unless it is polled again after its end.
+        let StageProjection::Admitted { inner, .. } = this.state.as_mut().project() else { return Poll::Pending };
+        let outcome = ready!(inner.poll(cx));
+        if let StageReplaced::Admitted { permit, .. } = this.state.project_replace(Stage::Settled) {
+            let streams = permit.settle(outcome.verdict);
+            if streams {
+                return Poll::Ready(breaker.watch_tail(outcome));
+            }
+        }
+        Poll::Ready(outcome)
+    }
+}
+
+impl Breaker {
+    #[cold]
+    fn refuse<T, E>(&self, call: Call<'_, E>, refused: ticket::Refused) -> Outcome<T, E> {
+        let kind = Kind::CircuitOpen { retry_after: refused.retry_after };
+        call.emit(|| What::Rejected { kind });
+        let mut error = Error::refused(kind);
+        error.set_name(self.name());
+        Outcome::rejected(error)
+    }
+
+    /// A result that outlives the run may still fail: leaves somebody behind who tells.
+    #[cold]
+    fn watch_tail<T, E>(&self, mut outcome: Outcome<T, E>) -> Outcome<T, E> {
+        if outcome.result.is_ok() {
+            outcome.tail_mut().push(LateFailure::new(self.clone()));
+        }
+        outcome
+    }
+}

@@ -1,0 +1,143 @@
+//! The guard around the body of a response: it ends with what its request was asked for with.
+
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project::pin_project;
+
+use super::error::BodyError;
+use crate::cancel::{Cancellation, Cause};
+use crate::clock::{Clock, Sleep};
+use crate::error::{BoxError, Kind};
+use crate::policy::{End, Tail};
+
+/// A body that is over as soon as the caller, the executor or the caller's deadline says so, or the server sends nothing
+/// for too long.
+///
+/// Whatever ends it, the body inside is dropped at once, so that the server is told while the reader still holds this one.
+#[pin_project]
+pub(super) struct Guarded<B> {
+    /// `None` once the body is over.
+    #[pin]
+    inner: Option<B>,
+    /// Dropped after `inner`: what it holds is free when the connection is.
+    tail: Tail,
+    rules: Rules,
+    /// Waits for an end from outside. Made when the data is pending for the first time: most bodies are there at once.
+    outside: Option<Pin<Box<dyn Future<Output = Cause> + Send + Sync>>>,
+    /// Runs while data is pending.
+    #[pin]
+    idle: Option<Sleep>,
+}
+
+/// What ends a body before its own end.
+pub(super) struct Rules {
+    pub(super) cancellation: Cancellation,
+    pub(super) clock: Clock,
+    /// The longest time without data.
+    pub(super) idle: Option<Duration>,
+    /// How many attempts its request took, for errors.
+    pub(super) attempts: u32,
+}
+
+impl<B> Guarded<B> {
+    pub(super) fn new(inner: B, rules: Rules, tail: Tail) -> Guarded<B> {
+        Guarded { inner: Some(inner), tail, rules, outside: None, idle: None }
+    }
+
+    fn finish(self: Pin<&mut Self>, end: End) {
+        let mut this = self.project();
+        this.inner.set(None);
+        this.idle.set(None);
+        *this.outside = None;
+        this.tail.take().end(end);
+    }
+
+    fn give_up(self: Pin<&mut Self>, kind: Kind) -> BoxError {
+        let error = BodyError::new(kind, self.rules.attempts);
+        let stalled = matches!(kind, Kind::TimedOut { .. });
+        self.finish(if stalled { End::TimedOut } else { End::Cancelled });
+        error.into()
+    }
+
+    /// The data is pending: waits for everything else that may end the body.
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Kind> {
+        let mut this = self.project();
+        let outside = this.outside.get_or_insert_with(|| {
+            let cancellation = this.rules.cancellation.clone();
+            Box::pin(async move { cancellation.cancelled().await })
+        });
+        if let Poll::Ready(cause) = outside.as_mut().poll(cx) {
+            return Poll::Ready(cause.into());
+        }
+        let Some(limit) = this.rules.idle else {
+            return Poll::Pending;
+        };
+        if this.idle.is_none() {
+            this.idle.set(Some(this.rules.clock.sleep(limit)));
+        }
+        if let Some(idle) = this.idle.as_pin_mut() {
+            ready!(idle.poll(cx));
+        }
+        Poll::Ready(Kind::TimedOut { limit })
+    }
+}
+
+impl<B> Body for Guarded<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.inner.is_none() {
+            return Poll::Ready(None);
+        }
+        if let Some(cause) = self.rules.cancellation.cause() {
+            return Poll::Ready(Some(Err(self.give_up(cause.into()))));
+        }
+        match self.as_mut().project().inner.as_pin_mut().map(|inner| inner.poll_frame(cx)) {
+            Some(Poll::Ready(Some(Ok(frame)))) => {
+                self.as_mut().project().idle.set(None);
+                if self.inner.as_ref().is_some_and(Body::is_end_stream) {
+                    self.finish(End::Complete);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Some(Poll::Ready(Some(Err(error)))) => {
+                let error = error.into();
+                self.finish(if timed_out(&*error) { End::TimedOut } else { End::Failed });
+                Poll::Ready(Some(Err(error)))
+            }
+            Some(Poll::Ready(None)) | None => {
+                self.finish(End::Complete);
+                Poll::Ready(None)
+            }
+            Some(Poll::Pending) => {
+                let kind = ready!(self.as_mut().poll_end(cx));
+                Poll::Ready(Some(Err(self.give_up(kind))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Some(inner) => inner.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
+    }
+}
+
+/// Whether a limit of reqwest's own (`timeout`, `read_timeout`) has ended the body.
+fn timed_out(error: &(dyn StdError + 'static)) -> bool {
+    error.downcast_ref().is_some_and(reqwest::Error::is_timeout)
+}

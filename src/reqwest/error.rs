@@ -1,0 +1,96 @@
+//! What a failed exchange is reported as.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use super::causes::find;
+use super::judge;
+use crate::error::Kind;
+use crate::verdict::{Classified, Verdict};
+
+/// What a request through a chain ends with if there is no response: [`steadfast::Error`](crate::error::Error) around
+/// [`reqwest::Error`].
+///
+/// A `reqwest::Error` from reading a body becomes one with `?`, and says again why the body was ended: its
+/// [`kind`](crate::error::Error::kind) is [`Cancelled`](Kind::Cancelled), [`ShutDown`](Kind::ShutDown),
+/// [`DeadlineExceeded`](Kind::DeadlineExceeded) or [`TimedOut`](Kind::TimedOut) if the guard of the body ended it, else
+/// [`Failed`](Kind::Failed).
+///
+/// ```no_run
+/// # async fn example(http: steadfast::reqwest::Client) {
+/// async fn report(http: &steadfast::reqwest::Client) -> Result<String, steadfast::reqwest::Error> {
+///     Ok(http.get("https://reports.example/7").send().await?.text().await?)
+/// }
+///
+/// if let Err(error) = report(&http).await && error.is_cancelled() {
+///     println!("nobody waits for the report any more");
+/// }
+/// # }
+/// ```
+pub type Error = crate::error::Error<reqwest::Error>;
+
+/// Restores what the guard of the body said.
+impl From<reqwest::Error> for Error {
+    fn from(error: reqwest::Error) -> Error {
+        let guard = find::<BodyError>(&error).map(|guard| (guard.kind, guard.attempts));
+        let lasting = matches!(judge::error(&error), Verdict::Permanent | Verdict::Fatal | Verdict::Ignored);
+        let mut restored = Error::failed(error);
+        if let Some((kind, attempts)) = guard {
+            restored.set_kind(kind);
+            restored.set_attempts(attempts);
+        } else if lasting {
+            restored.set_final();
+        }
+        restored
+    }
+}
+
+/// Judged as the [module](crate::reqwest) says: connections that cannot be made, break or time out are `Transient`; redirect
+/// loops, certificates that are not trusted and bodies that cannot be decoded `Permanent`; errors of the request itself,
+/// its own body included, `Ignored`.
+impl Classified for reqwest::Error {
+    fn verdict(&self) -> Verdict {
+        judge::error(self)
+    }
+}
+
+/// Why the guard of a response body ended it. It is the cause of the [`reqwest::Error`] that the reader gets, and stays in
+/// its chain of sources; [`Error`] finds it there.
+///
+/// [`reqwest::Error::is_timeout`] answers true for a body that was ended by a time limit.
+#[derive(Debug)]
+pub struct BodyError {
+    kind: Kind,
+    attempts: u32,
+    timed_out: Option<io::Error>,
+}
+
+impl BodyError {
+    pub(super) fn new(kind: Kind, attempts: u32) -> BodyError {
+        let timed_out = matches!(kind, Kind::TimedOut { .. } | Kind::DeadlineExceeded);
+        BodyError { kind, attempts, timed_out: timed_out.then(|| io::ErrorKind::TimedOut.into()) }
+    }
+
+    /// Why the body was ended: [`Kind::Cancelled`], [`Kind::ShutDown`], [`Kind::DeadlineExceeded`], or
+    /// [`Kind::TimedOut`] for one that stalled.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::TimedOut { limit } => write!(f, "no data of the response body for {limit:?}"),
+            kind => write!(f, "response body given up: {kind}"),
+        }
+    }
+}
+
+impl StdError for BodyError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.timed_out.as_ref().map(|error| error as _)
+    }
+}

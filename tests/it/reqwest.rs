@@ -1,0 +1,558 @@
+//! Requests through a chain: what is sent, how often, and what comes of it. Real servers; time is the manual clock's.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use steadfast::clock::Clock;
+use steadfast::error::{Kind, Limit};
+use steadfast::reqwest::{Client, Error, RequestBuilderExt, ResponseExt};
+use steadfast::retry::OnLongWait;
+use steadfast::{Classified, Context, Executor, Retry, Timeout, Verdict};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::reqwest_server::{Http1, Http2, Server, client, executor, plain, reply, reply_with, settle, until};
+use crate::support::{exhausted, secs, timed_out};
+
+type Sent = tokio::task::JoinHandle<Result<::reqwest::Response, Error>>;
+
+fn send(http: &Client, method: Method, server: &Server) -> Sent {
+    tokio::spawn(http.request(method, server.url()).body("7").send())
+}
+
+/// The snippet of the documentation, as a program writes it.
+#[tokio::test]
+async fn json_is_read_from_a_real_response() -> Result<(), Error> {
+    let server = Server::quick(Http1, |n| if n == 1 { reply(503, "") } else { reply(200, "[1,2,3]") }).await;
+    let billing = Executor::builder("billing")
+        .policies((Retry::immediate(), Timeout::new(Duration::from_secs(2))))
+        .build()
+        .unwrap();
+    let url = server.url();
+
+    let http = steadfast::reqwest::Client::new(plain(Http1), billing);
+    let report: Vec<u32> = http.get(url).send().await?.json().await?;
+    assert_eq!(report, [1, 2, 3]);
+    assert_eq!(server.requests().len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn errors_go_into_anyhow() {
+    async fn report(http: &Client, url: String) -> anyhow::Result<Vec<u32>> {
+        Ok(http.get(url).send().await?.json().await?)
+    }
+    let clock = Clock::manual();
+    let server = Server::quick(Http1, |_| reply(200, "no json")).await;
+    let http = client(Http1, &clock, Retry::immediate());
+    let error = report(&http, server.url()).await.unwrap_err();
+    assert!(error.downcast_ref::<::reqwest::Error>().unwrap().is_decode());
+    let error = report(&http, "http://".to_owned()).await.unwrap_err();
+    assert!(error.downcast_ref::<Error>().unwrap().last().unwrap().is_builder());
+}
+
+#[tokio::test]
+async fn a_plain_request_goes_through_a_chain_too() {
+    let clock = Clock::manual();
+    let server = Server::quick(Http1, |n| if n == 1 { reply(503, "") } else { reply(200, "there") }).await;
+    let search = executor(&clock, Retry::immediate());
+    let request = plain(Http1).get(server.url());
+    let response = request.send_with(&search, &Context::new()).await.unwrap();
+    assert!(response.cancellation().is_some());
+    assert_eq!(response.text().await.unwrap(), "there");
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn post_retried_after_timeout_no_answer() {
+    let policies = (Retry::immediate().max_attempts(3), Timeout::secs(10));
+    for (method, tries) in [(Method::POST, 1), (Method::GET, 3)] {
+        let clock = Clock::manual();
+        let server = Server::start(Http1, |_| std::future::pending()).await;
+        let http = client(Http1, &clock, policies.clone());
+        let sent = send(&http, method.clone(), &server);
+        for n in 1..=tries {
+            until(|| server.requests().len() == n && clock.sleepers() > 0).await;
+            clock.advance(secs(10));
+        }
+        let error = sent.await.unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.attempts() as usize), (timed_out(secs(10)), tries), "{method}");
+        assert_eq!(server.requests().len(), tries, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn post_retried_after_timeout_reset() {
+    for (method, tries) in [(Method::POST, 1), (Method::PATCH, 1), (Method::GET, 3)] {
+        let clock = Clock::manual();
+        // With data left unread a closed socket is a reset one.
+        let server = Server::raw(|stream, _| async move { until_whole_request(&stream).await }).await;
+        let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+        let error = send(&http, method.clone(), &server).await.unwrap().unwrap_err();
+        assert_eq!(error.attempts() as usize, tries, "{method}: {error}");
+        assert_eq!(server.accepted(), tries, "{method}");
+        assert_eq!(error.last().unwrap().verdict(), Verdict::Transient, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn post_retried_after_timeout_503() {
+    for (method, tries) in [(Method::POST, 1), (Method::GET, 3)] {
+        let clock = Clock::manual();
+        let server = Server::quick(Http1, |_| reply(503, "busy")).await;
+        let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+        let response = send(&http, method.clone(), &server).await.unwrap().unwrap();
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.not_repeated().is_some(), method == Method::POST, "{method}");
+        assert_eq!(server.requests().len(), tries, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_post_is_repeated_with_a_key_by_request_and_after_429() {
+    let clock = Clock::manual();
+    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+
+    let busy = Server::quick(Http1, |_| reply(503, "")).await;
+    let keyed = http.post(busy.url()).header("Idempotency-Key", "7e57");
+    assert_eq!(keyed.send().await.unwrap().status(), 503);
+    assert_eq!(busy.requests().len(), 3);
+    assert_eq!(busy.requests()[2].headers["idempotency-key"], "7e57");
+
+    let busy = Server::quick(Http1, |_| reply(503, "")).await;
+    http.post(busy.url()).idempotent(true).send().await.unwrap();
+    assert_eq!(busy.requests().len(), 3);
+
+    let full = Server::quick(Http1, |n| reply(if n < 3 { 429 } else { 201 }, "")).await;
+    assert_eq!(http.post(full.url()).send().await.unwrap().status(), 201);
+    assert_eq!(full.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn connection_closed_before_message() {
+    for (method, tries) in [(Method::GET, 2), (Method::POST, 1)] {
+        let clock = Clock::manual();
+        // The first connection is kept alive after one answer, and closed on the next request; all others answer.
+        let server = Server::raw(|mut stream, connection| async move {
+            for n in 1.. {
+                read_request(&mut stream).await;
+                if connection == 1 && n == 2 {
+                    return;
+                }
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        })
+        .await;
+        let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+        assert_eq!(http.get(server.url()).send().await.unwrap().text().await.unwrap(), "ok");
+
+        let answer = send(&http, method.clone(), &server).await.unwrap();
+        assert_eq!(server.accepted(), tries, "{method}");
+        match answer {
+            Ok(response) => assert_eq!((method, response.text().await.unwrap().as_str()), (Method::GET, "ok")),
+            Err(error) => assert_eq!((method, error.attempts()), (Method::POST, 1), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_post_that_was_never_sent_is_repeated() {
+    let clock = Clock::manual();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+    let error = http.post(nobody).body("7").send().await.unwrap_err();
+    assert!(error.last().unwrap().is_connect());
+    assert_eq!((error.kind(), error.attempts()), (exhausted(Limit::Attempts), 3));
+}
+
+#[tokio::test]
+async fn a_post_that_an_http2_server_has_refused_is_repeated() {
+    let clock = Clock::manual();
+    for reason in [h2::Reason::REFUSED_STREAM, h2::Reason::CANCEL] {
+        let refusals = Arc::new(AtomicUsize::new(0));
+        let server = Server::raw({
+            let refusals = Arc::clone(&refusals);
+            move |stream, _| {
+                let refusals = Arc::clone(&refusals);
+                async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(Ok((_request, mut respond))) = connection.accept().await {
+                        if refusals.fetch_add(1, SeqCst) == 0 {
+                            respond.send_reset(reason);
+                        } else {
+                            respond.send_response(http::Response::new(()), true).unwrap();
+                        }
+                    }
+                }
+            }
+        })
+        .await;
+        let http = client(Http2, &clock, Retry::immediate().max_attempts(3));
+        let answer = http.post(server.url()).body("7").send().await;
+        if reason == h2::Reason::REFUSED_STREAM {
+            assert_eq!(answer.unwrap().status(), 200);
+        } else {
+            assert_eq!(answer.unwrap_err().attempts(), 1, "a reset stream may have been acted on");
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrapped_client_error_source_redirect_loop_builder_and_decoding() {
+    let clock = Clock::manual();
+    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+
+    let around = Server::quick(Http1, |_| reply_with(302, "location", "/again")).await;
+    let error = http.get(around.url()).send().await.unwrap_err();
+    assert!(error.last().unwrap().is_redirect());
+    assert_eq!((error.attempts(), error.verdict()), (1, Verdict::Permanent));
+
+    let error = http.get("not a url").send().await.unwrap_err();
+    assert!(error.last().unwrap().is_builder());
+    assert_eq!((error.attempts(), error.verdict()), (0, Verdict::Permanent));
+
+    let text = Server::quick(Http1, |_| reply(200, "no json")).await;
+    let error = http.get(text.url()).send().await.unwrap().json::<u32>().await.unwrap_err();
+    assert_eq!(error.verdict(), Verdict::Permanent);
+    assert_eq!(Error::from(error).kind(), Kind::Failed);
+    assert_eq!(text.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn wrapped_client_error_source_broken_body() {
+    let clock = Clock::manual();
+    for protocol in [Http1, Http2] {
+        let (server, trickle) = crate::reqwest_server::trickling(protocol, &[]).await;
+        let http = client(protocol, &clock, ());
+        let mut response = http.get(server.url()).send().await.unwrap();
+        trickle.send("half");
+        assert_eq!(response.chunk().await.unwrap().unwrap(), "half");
+        trickle.fail();
+        let error = response.chunk().await.unwrap_err();
+        assert!(error.is_decode(), "reqwest calls it so");
+        assert_eq!(error.verdict(), Verdict::Transient, "{protocol:?}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn wrapped_client_error_source_of_the_own_request_body() {
+    for protocol in [Http1, Http2] {
+        let clock = Clock::manual();
+        let server = Server::quick(protocol, |_| reply(200, "")).await;
+        let http = client(protocol, &clock, Retry::immediate());
+        let failing = futures::stream::iter([Ok("some"), Err(io::Error::from(io::ErrorKind::ConnectionReset))]);
+        let request = http.put(server.url()).body(::reqwest::Body::wrap_stream(failing));
+        let error = request.send().await.unwrap_err();
+        let last = error.last().unwrap();
+        assert_eq!((error.attempts(), last.verdict()), (1, Verdict::Ignored), "{protocol:?}: {last:?}");
+    }
+}
+
+#[tokio::test]
+async fn wrapped_client_error_source_of_name_resolution() {
+    struct Down;
+    impl ::reqwest::dns::Resolve for Down {
+        fn resolve(&self, _: ::reqwest::dns::Name) -> ::reqwest::dns::Resolving {
+            Box::pin(async { Err(io::Error::other(io::Error::from(io::ErrorKind::TimedOut)).into()) })
+        }
+    }
+    let plain = ::reqwest::Client::builder().no_proxy().dns_resolver(Arc::new(Down)).build().unwrap();
+    let http = Client::new(plain, executor(&Clock::manual(), Retry::immediate().max_attempts(3)));
+    let error = http.get("http://billing.example/").send().await.unwrap_err();
+    assert_eq!((error.kind(), error.attempts()), (exhausted(Limit::Attempts), 3));
+}
+
+#[tokio::test]
+async fn retry_after_overflows_sleep() {
+    for (asked, limit) in [("9999999999", Duration::MAX), ("3600", Duration::MAX), ("3600", secs(60))] {
+        let clock = Clock::manual();
+        let server = Server::quick(Http1, move |_| reply_with(429, "retry-after", asked)).await;
+        let http = client(Http1, &clock, Retry::exponential().max_retry_after(limit));
+        let cx = Context::new().with_clock(&clock).with_timeout(secs(10));
+        let start = clock.now();
+        let response = http.get(server.url()).context(&cx).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()["retry-after"], asked, "the wanted delay is there to read");
+        assert_eq!((server.requests().len(), clock.now()), (1, start));
+    }
+}
+
+#[tokio::test]
+async fn retry_after_larger_than_limit_option() {
+    for on_long_wait in [OnLongWait::Cap, OnLongWait::Stop] {
+        let clock = Clock::manual();
+        let server = Server::quick(Http1, |n| match n {
+            1 => reply_with(503, "retry-after", "3600"),
+            2 => reply_with(503, "retry-after", "99999999999999999999"),
+            _ => reply(200, "there"),
+        })
+        .await;
+        let retry = Retry::exponential().max_retry_after(secs(60)).on_long_wait(on_long_wait);
+        let http = client(Http1, &clock, retry.clone()).clone();
+        let sent = send(&http, Method::GET, &server);
+        if on_long_wait == OnLongWait::Cap {
+            for n in 1..=2 {
+                until(|| server.requests().len() == n && clock.sleepers() > 0).await;
+                clock.advance(secs(60) - Duration::from_nanos(1));
+                settle().await;
+                assert_eq!(server.requests().len(), n, "not before the cap");
+                clock.advance(Duration::from_nanos(1));
+            }
+            assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
+        } else {
+            let response = sent.await.unwrap().unwrap();
+            assert_eq!((response.status().as_u16(), server.requests().len()), (503, 1));
+            assert_eq!(response.headers()["retry-after"], "3600");
+        }
+    }
+}
+
+#[tokio::test]
+async fn retry_after_unit() {
+    for asked in ["2", "Wed, 01 Jan 2020 00:00:02 GMT"] {
+        let clock = Clock::manual();
+        let server = Server::quick(Http1, move |n| {
+            if n == 1 { reply_with(429, "retry-after", asked) } else { reply(200, "") }
+        })
+        .await;
+        // The limit takes away what is added so that clients do not come back together.
+        let http = client(Http1, &clock, Retry::exponential().max_retry_after(secs(2)));
+        let sent = send(&http, Method::GET, &server);
+        until(|| server.requests().len() == 1 && clock.sleepers() > 0).await;
+        clock.advance(secs(2) - Duration::from_nanos(1));
+        settle().await;
+        assert_eq!(server.requests().len(), 1, "{asked}");
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(sent.await.unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn retry_after_malformed_date() {
+    for asked in ["soon", "-1", "1.5"] {
+        let clock = Clock::manual();
+        let server = Server::quick(Http1, move |n| {
+            if n == 1 { reply_with(503, "retry-after", asked) } else { reply(200, "") }
+        })
+        .await;
+        let http = client(Http1, &clock, Retry::fixed(secs(1)));
+        let sent = send(&http, Method::GET, &server);
+        until(|| server.requests().len() == 1 && clock.sleepers() > 0).await;
+        settle().await;
+        assert_eq!(server.requests().len(), 1, "{asked}: never at once");
+        clock.advance(secs(1));
+        assert_eq!(sent.await.unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_202_that_says_when_to_look_again_is_a_success() {
+    let clock = Clock::manual();
+    let server = Server::quick(Http1, |_| reply_with(202, "retry-after", "2")).await;
+    let response = client(Http1, &clock, Retry::immediate()).post(server.url()).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), server.requests().len()), (202, 1));
+    assert_eq!(response.not_repeated(), None);
+}
+
+#[tokio::test]
+async fn retry_sends_empty_body() {
+    let clock = Clock::manual();
+    let body = r#"{"invoice":7,"state":"paid","by":"me"}"#.replace("me", "m");
+    assert_eq!(body.len(), 37);
+    let server = Server::quick(Http1, |n| reply(if n < 3 { 503 } else { 200 }, "")).await;
+    let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+    assert_eq!(http.put(server.url()).json(&value).send().await.unwrap().status(), 200);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    for request in &requests {
+        assert_eq!((request.method.clone(), request.body.len()), (Method::PUT, 37));
+        assert_eq!(request.body, requests[0].body);
+        assert_eq!(request.headers["content-length"], "37");
+        assert_eq!(request.headers["content-type"], "application/json");
+    }
+}
+
+#[tokio::test]
+async fn streaming_body_not_clonable() {
+    for status in [200, 503] {
+        let clock = Clock::manual();
+        let server = Server::quick(Http1, move |_| reply(status, "answer")).await;
+        let http = client(Http1, &clock, Retry::immediate());
+        let stream = futures::stream::iter([Ok::<_, io::Error>("to be "), Ok("continued")]);
+        let request = http.put(server.url()).body(::reqwest::Body::wrap_stream(stream));
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status().as_u16(), status);
+        assert_eq!(response.not_repeated().is_some(), status == 503);
+        assert_eq!(response.text().await.unwrap(), "answer");
+        let requests = server.requests();
+        assert_eq!((requests.len(), &requests[0].body), (1, &Bytes::from("to be continued")));
+    }
+}
+
+#[tokio::test]
+async fn last_response_lost() {
+    let clock = Clock::manual();
+    let server = Server::quick(Http1, |n| reply(503, format!("busy {n}"))).await;
+    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+    let response = http.get(server.url()).send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.text().await.unwrap(), "busy 3");
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn discarded_response_leaks_connection() {
+    // Short ones are read to their end, and the connection is used again; long ones are broken off.
+    for (length, runs, reused) in [(8 << 10, 1000, true), (100 << 10, 200, false)] {
+        let clock = Clock::manual();
+        let server = Server::start(Http1, move |n| async move {
+            let (trickle, mut busy) = crate::reqwest_server::trickle();
+            *busy.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            trickle.send(vec![b'x'; length]);
+            if n % 2 == 1 { busy } else { reply(200, "there") }
+        })
+        .await;
+        let http = client(Http1, &clock, Retry::fixed(secs(1)));
+        for run in 1..=runs {
+            let sent = send(&http, Method::GET, &server);
+            until(|| server.requests().len() == 2 * run - 1 && clock.sleepers() == 1).await;
+            // Time for the drain, which is within the wait.
+            settle_connection(&server, reused).await;
+            clock.advance(secs(1));
+            assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
+        }
+        assert!(server.most_open() <= 2, "{} sockets at once", server.most_open());
+        assert_eq!(server.requests().len(), 2 * runs);
+        if reused {
+            assert!(server.accepted() <= 2, "{} connections", server.accepted());
+        }
+    }
+}
+
+/// The connection of a discarded response is back in the pool, or gone.
+async fn settle_connection(server: &Server, reused: bool) {
+    if reused {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    } else {
+        until(|| server.open() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_never_ends_is_drained_for_50_ms_at_most() {
+    let clock = Clock::manual();
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let server = Server::quick(Http1, {
+        let held = Arc::clone(&held);
+        move |n| {
+            let (trickle, mut busy) = crate::reqwest_server::trickle();
+            *busy.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            trickle.send("b");
+            held.lock().unwrap().push(trickle);
+            if n == 1 { busy } else { reply(200, "there") }
+        }
+    })
+    .await;
+    let http = client(Http1, &clock, Retry::fixed(secs(1)));
+    let sent = send(&http, Method::GET, &server);
+    until(|| clock.sleepers() == 2).await;
+    let given_up = || held.lock().unwrap()[0].is_given_up();
+    clock.advance(Duration::from_millis(49));
+    settle().await;
+    assert!(!given_up());
+    clock.advance(Duration::from_millis(1));
+    until(given_up).await;
+    assert_eq!(server.requests().len(), 1, "the wait goes on");
+    clock.advance(Duration::from_millis(950));
+    assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
+}
+
+#[tokio::test]
+async fn settings_hold_on_every_attempt() {
+    #[derive(serde::Serialize)]
+    struct Page {
+        page: u32,
+    }
+    let clock = Clock::manual();
+    let server = Server::quick(Http1, |n| reply(if n < 2 { 503 } else { 200 }, "")).await;
+    let http = client(Http1, &clock, Retry::immediate());
+    let request = http
+        .put(server.url())
+        .header("x-tenant", "7")
+        .bearer_auth("secret")
+        .query(&Page { page: 3 })
+        .form(&Page { page: 4 })
+        .map(|inner| inner.header("x-more", "1"));
+    let response = request.send().await.unwrap();
+    assert_eq!(response.url().query(), Some("page=3"));
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    for request in requests {
+        assert_eq!(request.headers["x-tenant"], "7");
+        assert_eq!(request.headers["authorization"], "Bearer secret");
+        assert_eq!(request.headers["x-more"], "1");
+        assert_eq!(request.body, "page=4");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_context_sends_nothing() {
+    let clock = Clock::manual();
+    let server = Server::quick(Http1, |_| reply(200, "")).await;
+    let http = client(Http1, &clock, Retry::immediate());
+    let token = steadfast::CancellationToken::new();
+    token.cancel();
+    let cx = Context::new().with_token(token);
+    let error = http.get(server.url()).context(&cx).send().await.unwrap_err();
+    assert!(error.is_cancelled());
+    assert_eq!((server.accepted(), error.attempts()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_client_needs_no_type_and_can_be_spawned() {
+    struct Service {
+        http: Client,
+    }
+    fn is_shareable<T: Send + Sync + Clone + 'static>(_: &T) {}
+    let longer = Timeout::with(|attempt| Duration::from_secs(attempt.number().into()));
+    let service = Service { http: client(Http1, &Clock::manual(), (Retry::immediate(), longer)) };
+    is_shareable(&service.http);
+    assert_eq!(format!("{:?}", service.http), r#"Client { executor: "billing", .. }"#);
+}
+
+/// Waits until a request with its one byte of body, if any, is there, without taking it.
+async fn until_whole_request(stream: &TcpStream) {
+    let mut seen = [0; 1024];
+    loop {
+        let n = stream.peek(&mut seen).await.unwrap_or(0);
+        if n == 0 || seen[..n].ends_with(b"\r\n\r\n7") {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Reads a request: its head, and one byte of body if it announces one.
+async fn read_request(stream: &mut TcpStream) {
+    let mut read = Vec::new();
+    let mut byte = [0];
+    while !read.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).await.unwrap_or(0) == 0 {
+            return std::future::pending().await;
+        }
+        read.push(byte[0]);
+    }
+    if String::from_utf8_lossy(&read).to_lowercase().contains("content-length: 1\r\n") {
+        let _ = stream.read(&mut byte).await;
+    }
+}
+
