@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::attempt::Attempt;
@@ -12,7 +12,7 @@ use crate::cancel::Cause;
 use crate::context::Context;
 use crate::error::{ConfigError, Error};
 use crate::event::{Observers, What};
-use crate::life::Place;
+use crate::life::Slot;
 use crate::operation::{Answer, Function, Leaf, Operation};
 use crate::outcome::{Mark, Tail};
 use crate::policy::{Call, Outcome, Policy, Site};
@@ -80,7 +80,7 @@ where
         }
         let setup =
             Setup { name: None, clock: cx.clock().clone(), rng: None, observers: Observers::default(), life: None };
-        drive(&setup, cx, operation, &policies, false).await
+        drive(&setup, cx, operation, &policies).await
     }
 }
 
@@ -101,12 +101,11 @@ pub(crate) trait Finish<T, E> {
 /// Runs an operation through a chain that was validated.
 // A block that captures its arguments: an `async fn` would store each of them twice.
 #[inline(always)]
-pub(crate) fn drive<T, E, O, P, R>(
-    setup: &Setup,
-    cx: &Context,
+pub(crate) fn drive<'a, T, E, O, P, R>(
+    setup: &'a Setup,
+    cx: &'a Context,
     operation: O,
     policies: &P,
-    streams: bool,
 ) -> impl Future<Output = R>
 where
     T: Send,
@@ -115,8 +114,8 @@ where
     P: Policy<T, E>,
     R: Finish<T, E>,
 {
+    let core = Core::new(setup, cx);
     async move {
-        let core = Core::new(setup, cx);
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
         if let Some(outcome) = refuse(&core, &last, operation.check()) {
@@ -126,8 +125,8 @@ where
         // The chain is dropped at the end of this statement, after the scope was told why.
         let raced = Race {
             scope: &frame.scope,
-            chain: policies.run(Call::first(&frame, streams), Leaf(&operation)),
-            place: Place::new(core.life()),
+            chain: policies.run(Call::first(&frame, operation.streams()), Leaf(&operation)),
+            slot: Slot::default(),
             watch: None,
         }
         .await;
@@ -227,12 +226,13 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -
 }
 
 /// Races the chain against the caller's token, the executor's shutdown and the deadline, a ready result first.
-#[pin_project]
+#[pin_project(PinnedDrop)]
 struct Race<'a, 'run, F> {
     scope: &'a Scope<'run>,
     #[pin]
     chain: F,
-    place: Place<'run>,
+    /// Among the waiting of the executor, if there is one.
+    slot: Slot,
     /// Made when the chain is first pending, and only if the caller brought something to watch.
     watch: Option<Pin<Box<Watch<'run>>>>,
 }
@@ -248,7 +248,7 @@ impl<F: Future> Future for Race<'_, '_, F> {
         if let Poll::Ready(outcome) = this.chain.poll(cx) {
             return Poll::Ready(Ok(outcome));
         }
-        let cause = pending(core, this.place, this.watch, cx);
+        let cause = pending(core, this.slot, this.watch, cx);
         cause.map(|cause| {
             this.scope.give_up(cause.into());
             Err(cause)
@@ -256,10 +256,22 @@ impl<F: Future> Future for Race<'_, '_, F> {
     }
 }
 
+#[pinned_drop]
+impl<F> PinnedDrop for Race<'_, '_, F> {
+    #[inline]
+    fn drop(self: Pin<&mut Self>) {
+        if self.slot != Slot::default()
+            && let Some(life) = self.scope.core.life()
+        {
+            life.leave(self.slot);
+        }
+    }
+}
+
 /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
 fn pending<'run>(
     core: &'run Core<'run>,
-    place: &mut Place<'run>,
+    slot: &mut Slot,
     watch: &mut Option<Pin<Box<Watch<'run>>>>,
     cx: &mut TaskContext<'_>,
 ) -> Poll<Cause> {
@@ -269,7 +281,10 @@ fn pending<'run>(
             return Poll::Ready(cause);
         }
     }
-    place.poll(cx).map(|()| Cause::ShutDown)
+    match core.life() {
+        Some(life) => life.poll_shut_down(slot, cx).map(|()| Cause::ShutDown),
+        None => Poll::Pending,
+    }
 }
 
 /// What the caller brought to end a pending run with.

@@ -72,25 +72,31 @@ impl Life {
         }
     }
 
-    /// Takes a place, or keeps the one that is there, for `waker`.
-    fn wait(&self, slot: &mut (u32, u32), waker: &Waker) {
-        let (shard, key) = *slot;
-        if *slot == NOWHERE {
+    /// Ready once the executor is shut down; until then the task is woken when it is. Takes a slot at the first call, which
+    /// its owner gives back with [`leave`](Life::leave).
+    pub(crate) fn poll_shut_down(&self, slot: &mut Slot, cx: &mut Context<'_>) -> Poll<()> {
+        let waker = cx.waker();
+        if *slot == Slot::default() {
             let shard = thread_slot() % SHARDS;
             let key = self.shards[shard].lock().insert(waker.clone());
-            *slot = (shard as u32, key as u32);
+            *slot = Slot { shard: shard as u32, key: key as u32 };
         } else {
-            let mut wakers = self.shards[shard as usize].lock();
-            let known = &mut wakers[key as usize];
+            let mut wakers = self.shards[slot.shard as usize].lock();
+            let known = &mut wakers[slot.key as usize];
             if !known.will_wake(waker) {
                 known.clone_from(waker);
             }
         }
+        if self.is_shut_down() { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    /// Gives a slot back, if it is one.
     #[cold]
-    fn leave(&self, (shard, key): (u32, u32)) {
-        let waker = self.shards[shard as usize].lock().remove(key as usize);
+    pub(crate) fn leave(&self, slot: Slot) {
+        if slot == Slot::default() {
+            return;
+        }
+        let waker = self.shards[slot.shard as usize].lock().remove(slot.key as usize);
         drop(waker);
         if !self.is_open() && self.waiting() == 0 {
             self.idle.notify_waiters();
@@ -109,34 +115,41 @@ impl Shard {
     }
 }
 
-/// The place of one waiting run among the waiting of an executor, if it has one; empty until the first
-/// [`poll`](Place::poll), given back on drop.
-pub(crate) struct Place<'run> {
-    life: Option<&'run Arc<Life>>,
-    /// Shard and key; [`NOWHERE`] before the first poll.
-    slot: (u32, u32),
+/// Where the waker of a waiting run is kept; nowhere by default.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    shard: u32,
+    key: u32,
 }
 
-impl<'run> Place<'run> {
+impl Default for Slot {
     #[inline]
-    pub(crate) fn new(life: Option<&'run Arc<Life>>) -> Place<'run> {
-        Place { life, slot: NOWHERE }
+    fn default() -> Slot {
+        Slot { shard: u32::MAX, key: u32::MAX }
+    }
+}
+
+/// A place among the waiting of an executor, if there is one; empty until the first [`poll`](Place::poll), given back on
+/// drop.
+pub(crate) struct Place<'a> {
+    life: Option<&'a Arc<Life>>,
+    slot: Slot,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(life: Option<&'a Arc<Life>>) -> Place<'a> {
+        Place { life, slot: Slot::default() }
     }
 
-    /// Ready once the executor is shut down; until then the task is woken when it is. Never ready without an executor.
+    /// See [`Life::poll_shut_down`]. Never ready without an executor.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(life) = self.life else { return Poll::Pending };
-        life.wait(&mut self.slot, cx.waker());
-        if life.is_shut_down() { Poll::Ready(()) } else { Poll::Pending }
+        self.life.map_or(Poll::Pending, |life| life.poll_shut_down(&mut self.slot, cx))
     }
 }
 
 impl Drop for Place<'_> {
-    #[inline]
     fn drop(&mut self) {
-        if self.slot != NOWHERE
-            && let Some(life) = self.life
-        {
+        if let Some(life) = self.life {
             life.leave(self.slot);
         }
     }
@@ -152,8 +165,6 @@ fn thread_slot() -> usize {
 }
 
 const SHARDS: usize = 4;
-
-const NOWHERE: (u32, u32) = (u32::MAX, u32::MAX);
 
 const OPEN: u8 = 0;
 const CLOSED: u8 = 1;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use pin_project::pin_project;
 
 use crate::attempt::Attempt;
+use crate::clock::Moment;
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
 use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site};
@@ -106,10 +107,9 @@ impl Settings for Timeout {
 impl<T: Send, E: Send> Policy<T, E> for Timeout {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
+        let limit = Nanos::of(self.limit_of(call));
         async move {
-            let limit = self.limit_of(call);
-            // `NEVER` for `Duration::MAX`: then the alarm has nothing to wait for.
-            let at = call.now() + limit;
+            let at = limit.after(call.now());
             let frame = Frame::until(call, at);
             // What is inside is dropped at the end of this statement, after the scope was told why.
             let raced = Limited {
@@ -120,9 +120,30 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
             .await;
             match raced {
                 Some(outcome) => outcome,
-                None => timed_out(call, limit, frame.was_started()),
+                None => timed_out(call, limit.get(), frame.was_started()),
             }
         }
+    }
+}
+
+/// A limit in half the room of a `Duration`, since every future of a chain carries it. More than 584 years is for ever.
+#[derive(Clone, Copy)]
+struct Nanos(u64);
+
+impl Nanos {
+    #[inline]
+    fn of(limit: Duration) -> Nanos {
+        Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn get(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+
+    /// `NEVER` for a limit that is for ever: then the alarm has nothing to wait for.
+    #[inline]
+    fn after(self, begun: Moment) -> Moment {
+        Moment::from_nanos(begun.nanos().saturating_add(self.0))
     }
 }
 

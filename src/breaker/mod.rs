@@ -37,7 +37,7 @@ use crate::policy::{Call, Next, Outcome, Policy};
 impl<T: Send, E: Send> Policy<T, E> for Breaker {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
-        Guarded { breaker: self, start: N::call, state: Stage::Fresh { call, next } }
+        Guarded { start: N::call, stage: Stage::Fresh { breaker: self, call, next } }
     }
 }
 
@@ -46,16 +46,16 @@ impl<T: Send, E: Send> Policy<T, E> for Breaker {
 // By hand: what is needed only before the admission shares its place with what is needed only after it.
 #[pin_project]
 struct Guarded<'a, 'run, E, N, S, F> {
-    breaker: &'a Breaker,
     /// Makes the future, whose type has no name.
     start: S,
     #[pin]
-    state: Stage<'a, 'run, E, N, F>,
+    stage: Stage<'a, 'run, E, N, F>,
 }
 
 #[pin_project(project = StageProjection, project_replace = StageReplaced)]
 enum Stage<'a, 'run, E, N, F> {
     Fresh {
+        breaker: &'a Breaker,
         call: Call<'run, E>,
         next: N,
     },
@@ -79,25 +79,23 @@ where
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
         let mut this = self.project();
-        let breaker: &'a Breaker = this.breaker;
-        if let StageProjection::Fresh { call, next } = this.state.as_mut().project() {
-            let (call, next) = (*call, *next);
+        if let StageProjection::Fresh { breaker, call, next } = this.stage.as_mut().project() {
+            let (breaker, call, next) = (*breaker, *call, *next);
             let ticket = match breaker.core().try_acquire(call.now(), || next.limit()) {
                 Ok(ticket) => ticket,
                 Err(refused) => return Poll::Ready(breaker.refuse(call, refused)),
             };
-            let permit = Held::new(breaker.core(), ticket, call);
+            let permit = Held::new(breaker, ticket, call);
             let call = if ticket.is_trial() { call.as_trial() } else { call };
-            this.state.set(Stage::Admitted { inner: (this.start)(next, call), permit });
+            this.stage.set(Stage::Admitted { inner: (this.start)(next, call), permit });
         }
         // Always admitted here, unless it is polled again after its end.
-        let StageProjection::Admitted { inner, .. } = this.state.as_mut().project() else { return Poll::Pending };
+        let StageProjection::Admitted { inner, .. } = this.stage.as_mut().project() else { return Poll::Pending };
         let outcome = ready!(inner.poll(cx));
-        if let StageReplaced::Admitted { permit, .. } = this.state.project_replace(Stage::Settled) {
-            let streams = permit.settle(outcome.verdict);
-            if streams {
-                return Poll::Ready(breaker.watch_tail(outcome));
-            }
+        if let StageReplaced::Admitted { permit, .. } = this.stage.project_replace(Stage::Settled)
+            && let Some(breaker) = permit.settle(outcome.verdict)
+        {
+            return Poll::Ready(breaker.watch_tail(outcome));
         }
         Poll::Ready(outcome)
     }

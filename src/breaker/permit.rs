@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::handle::Breaker;
-use super::state::Core;
 use super::ticket::{End as TicketEnd, Ticket};
 use crate::error::{ConfigError, Name};
 use crate::policy::{Call, End, Guard};
@@ -126,7 +125,7 @@ impl std::error::Error for Rejected {
 
 /// The admission of one call of a chain. Dropped, it asks the scopes around it why.
 pub(super) struct Held<'a, 'run, E> {
-    core: &'a Core,
+    breaker: &'a Breaker,
     call: Call<'run, E>,
     ticket: Ticket,
     /// How often the operation had been started when the permit was given.
@@ -135,18 +134,18 @@ pub(super) struct Held<'a, 'run, E> {
 
 impl<'a, 'run, E> Held<'a, 'run, E> {
     #[inline]
-    pub(super) fn new(core: &'a Core, ticket: Ticket, call: Call<'run, E>) -> Held<'a, 'run, E> {
-        Held { core, call, ticket, started: call.scope().started() }
+    pub(super) fn new(breaker: &'a Breaker, ticket: Ticket, call: Call<'run, E>) -> Held<'a, 'run, E> {
+        Held { breaker, call, ticket, started: call.scope().started() }
     }
 
-    /// Says how the call ended, and whether its result may outlive the run.
+    /// Says how the call ended. Gives the breaker back if the result may outlive the run.
     #[inline]
-    pub(super) fn settle(self, verdict: Verdict) -> bool {
-        self.core.settle(self.ticket, end_of(self.call, verdict), self.call.now());
-        let streams = self.call.streams();
+    pub(super) fn settle(self, verdict: Verdict) -> Option<&'a Breaker> {
+        let (breaker, call) = (self.breaker, self.call);
+        breaker.core().settle(self.ticket, end_of(call, verdict), call.now());
         #[expect(clippy::mem_forget, reason = "it is settled, and holds nothing else")]
         std::mem::forget(self);
-        streams
+        call.streams().then_some(breaker)
     }
 
     #[cold]
@@ -157,7 +156,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
             Fate::NeverStarted | Fate::LostRace => TicketEnd::Nothing,
             Fate::Abandoned => TicketEnd::Abandoned,
         };
-        self.core.settle(self.ticket, end, scope.core.look());
+        self.breaker.core().settle(self.ticket, end, scope.core.look());
     }
 }
 

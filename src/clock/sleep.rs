@@ -38,6 +38,12 @@ impl Sleep {
     pub(super) fn new(clock: Clock, at: Moment) -> Sleep {
         Sleep { at, wait: Wait::Idle(clock) }
     }
+
+    /// When the wait ends.
+    #[inline]
+    pub(crate) fn at(&self) -> Moment {
+        self.at
+    }
 }
 
 impl Future for Sleep {

@@ -95,7 +95,7 @@ impl<P> Executor<P> {
         Fut: Future<Output: Answer<T, E>> + Send,
         P: Policy<T, E>,
     {
-        drive(&self.0.setup, &PLAIN, Function(f), &self.0.policies, false)
+        drive(&self.0.setup, &PLAIN, Function(f), &self.0.policies)
     }
 
     /// [`run`](Executor::run) with what the caller brings: a deadline, a token, limits for this call.
@@ -106,7 +106,7 @@ impl<P> Executor<P> {
     /// # Cancel safety
     /// As [`run`](Executor::run).
     #[inline(always)]
-    pub fn run_with<T, E, F, Fut>(&self, cx: &Context, f: F) -> impl Future<Output = Result<T, Error<E>>>
+    pub fn run_with<'a, T, E, F, Fut>(&'a self, cx: &'a Context, f: F) -> impl Future<Output = Result<T, Error<E>>>
     where
         T: Send,
         E: Send,
@@ -114,7 +114,7 @@ impl<P> Executor<P> {
         Fut: Future<Output: Answer<T, E>> + Send,
         P: Policy<T, E>,
     {
-        drive(&self.0.setup, cx, Function(f), &self.0.policies, false)
+        drive(&self.0.setup, cx, Function(f), &self.0.policies)
     }
 
     /// [`run`](Executor::run) for an operation with more to say than a closure: see [`op`](crate::op).
@@ -132,7 +132,7 @@ impl<P> Executor<P> {
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        drive(&self.0.setup, &PLAIN, operation, &self.0.policies, false)
+        drive(&self.0.setup, &PLAIN, operation, &self.0.policies)
     }
 
     /// [`run_op`](Executor::run_op) with what the caller brings.
@@ -143,14 +143,18 @@ impl<P> Executor<P> {
     /// # Cancel safety
     /// As [`run`](Executor::run).
     #[inline(always)]
-    pub fn run_op_with<T, E, O>(&self, cx: &Context, operation: O) -> impl Future<Output = Result<T, Error<E>>>
+    pub fn run_op_with<'a, T, E, O>(
+        &'a self,
+        cx: &'a Context,
+        operation: O,
+    ) -> impl Future<Output = Result<T, Error<E>>>
     where
         T: Send,
         E: Send,
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        drive(&self.0.setup, cx, operation, &self.0.policies, false)
+        drive(&self.0.setup, cx, operation, &self.0.policies)
     }
 
     /// Runs an operation and says, beside the result, how often it was tried and why no further attempt was made. A plain
@@ -165,7 +169,7 @@ impl<P> Executor<P> {
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        let ended: Ended<T, E> = drive(&self.0.setup, cx, operation, &self.0.policies, false).await;
+        let ended: Ended<T, E> = drive(&self.0.setup, cx, operation, &self.0.policies).await;
         Report { result: ended.result, attempts: ended.attempts, elapsed: ended.elapsed, stopped: ended.stopped }
     }
 
@@ -238,7 +242,7 @@ impl<P> Executor<P> {
         O: Operation<T, E>,
         P: Policy<T, E>,
     {
-        drive(&self.0.setup, cx, operation, &self.0.policies, true).await
+        drive(&self.0.setup, cx, operation, &self.0.policies).await
     }
 
     /// The merged token of what outlives a run with this context.
@@ -325,7 +329,7 @@ impl<P: Settings, Q: Settings> With<'_, P, Q> {
     {
         let policies = (&self.executor.0.policies, &self.inner);
         policies.validate(&mut Site::new(self.executor.clock())).map_err(Error::misconfigured)?;
-        drive(&self.executor.0.setup, cx, operation, &policies, false).await
+        drive(&self.executor.0.setup, cx, operation, &policies).await
     }
 }
 

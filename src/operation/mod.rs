@@ -78,6 +78,12 @@ pub trait Operation<T, E>: Sync {
         Ok(())
     }
 
+    /// Whether the result outlives the run, as the body of a response does, and is given the outcome's
+    /// [`Tail`](crate::policy::Tail) to hold. Default: no.
+    fn streams(&self) -> bool {
+        false
+    }
+
     /// The longest time that a try may run, if the operation bounds it itself. Default: no bound.
     fn limit(&self) -> Option<Duration> {
         None

@@ -60,6 +60,11 @@ impl Exchange {
 }
 
 impl Operation<Response, reqwest::Error> for Exchange {
+    /// The body outlives the run.
+    fn streams(&self) -> bool {
+        true
+    }
+
     async fn call(&self, _: Attempt) -> Outcome<Response, reqwest::Error> {
         match self.request.make() {
             Some(request) => self.judged(self.client.execute(request).await),

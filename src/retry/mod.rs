@@ -5,7 +5,7 @@ mod config;
 mod jitter;
 
 use std::ops::ControlFlow;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 pub use self::backoff::Backoff;
@@ -35,9 +35,8 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                     ControlFlow::Break(outcome) => return outcome,
                     ControlFlow::Continue(pause) => pause,
                 };
-                if !pause.is_empty() {
-                    // Boxed: what only a failed try needs must not make the future of every call larger.
-                    Box::pin(pause.wait(call, next)).await;
+                if let Some(wait) = pause.begin(call, next) {
+                    wait.await;
                 }
                 if let Some(cause) = call.ended() {
                     call.frame().last.stop(Stopped::Ended(cause));
@@ -56,15 +55,13 @@ struct Tries {
     made: u32,
     /// When nothing may start any more; `NEVER` without `max_elapsed`.
     until: Moment,
-    /// The wait before the running try, for decorrelated jitter.
-    wait: Duration,
 }
 
 impl Tries {
     #[inline]
     fn begin<E>(retry: &Retry, call: Call<'_, E>) -> Tries {
         let until = if retry.max_elapsed == Duration::MAX { Moment::NEVER } else { call.now() + retry.max_elapsed };
-        Tries { made: 1, until, wait: Duration::ZERO }
+        Tries { made: 1, until }
     }
 }
 
@@ -111,7 +108,9 @@ impl Retry {
         };
         self.announce(call, wait, &outcome);
         tries.made = tries.made.saturating_add(1);
-        tries.wait = wait;
+        if self.schedule.jitter == Jitter::Decorrelated {
+            last.set_wait(self.address(), wait);
+        }
         ControlFlow::Continue(self.pause(call, wait, outcome))
     }
 
@@ -128,6 +127,7 @@ impl Retry {
         let core = call.scope().core;
         let unit = || core.rng().unit();
         let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng().up_to((asked / 10).min(most)));
+        let before = call.frame().last.wait_before(self.address());
         let wait = match verdict {
             Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {
                 asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after)
@@ -137,7 +137,7 @@ impl Retry {
                 OnLongWait::Cap => self.max_retry_after,
             },
             Verdict::Rejected { retry_after: Some(pause) } => asked(pause, Duration::MAX),
-            _ => self.schedule.wait(tries.made, &verdict, tries.wait, unit),
+            _ => self.schedule.wait(tries.made, &verdict, before, unit),
         };
         let deadline = call.scope().deadline;
         if tries.until.is_never() && deadline.is_never() {
@@ -160,6 +160,11 @@ impl Retry {
             error.set_retry_after(pause);
         }
         outcome
+    }
+
+    /// Tells one retry of a chain from another.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     fn announce<T, E: std::fmt::Debug>(&self, call: Call<'_, E>, delay: Duration, outcome: &Outcome<T, E>) {
@@ -192,9 +197,15 @@ struct Pause<T> {
 }
 
 impl<T: Send> Pause<T> {
-    /// Whether there is nothing to wait for: a wait of zero registers no timer.
-    fn is_empty(&self) -> bool {
-        self.wait.is_zero() && self.value.is_none()
+    /// The wait, unless there is nothing to wait for: a wait of zero registers no timer. Boxed: what only a failed try needs
+    /// must not make the future of every call larger.
+    fn begin<E: Send, N: Next<T, E>>(
+        self,
+        call: Call<'_, E>,
+        next: N,
+    ) -> Option<Pin<Box<impl Future<Output = ()> + Send>>> {
+        let empty = self.wait.is_zero() && self.value.is_none();
+        (!empty).then(|| Box::pin(self.wait(call, next)))
     }
 
     /// Lets the operation give up the value *within* the wait, and waits for the rest of it.

@@ -16,30 +16,27 @@ use crate::clock::{Moment, Sleep};
 #[pin_project(PinnedDrop)]
 pub(crate) struct Alarm<'run> {
     core: &'run Core<'run>,
-    at: Moment,
     #[pin]
-    sleep: Option<Sleep>,
+    sleep: Sleep,
 }
 
 impl<'run> Alarm<'run> {
     #[inline]
     pub(crate) fn new(core: &'run Core<'run>, at: Moment) -> Alarm<'run> {
-        Alarm { core, at, sleep: None }
+        Alarm { core, sleep: core.clock().sleep_until(at) }
     }
 
     /// Ready once the moment has come. `inside` is the nearest timer that waits inside of the frame, which has been polled
     /// and found pending just before; `NEVER` if there is none.
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, inside: Moment) -> Poll<()> {
-        let mut this = self.project();
-        if this.sleep.is_none() {
-            if inside <= *this.at {
-                return Poll::Pending;
-            }
-            this.sleep.set(Some(this.core.clock().sleep_until(*this.at)));
+        let this = self.project();
+        let at = this.sleep.at();
+        if inside <= at {
+            return Poll::Pending;
         }
-        let waiting = this.sleep.as_pin_mut().map_or(Poll::Pending, |sleep| sleep.poll(cx));
+        let waiting = this.sleep.poll(cx);
         if waiting.is_pending() {
-            this.core.arm(*this.at);
+            this.core.arm(at);
         }
         waiting
     }
@@ -58,8 +55,6 @@ impl Future for Alarm<'_> {
 impl PinnedDrop for Alarm<'_> {
     #[inline]
     fn drop(self: Pin<&mut Self>) {
-        if self.sleep.is_some() {
-            self.core.disarm(self.at);
-        }
+        self.core.disarm(self.sleep.at());
     }
 }

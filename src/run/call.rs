@@ -159,7 +159,7 @@ impl<'run, E> Call<'run, E> {
     /// Moves the error of a failed try to the run, which attaches it to whatever ends the run later. At most `keep` errors
     /// stay in the history, see [`Error::history`].
     pub fn keep_last(&self, mut error: Error<E>, keep: usize) {
-        self.frame.last.keep(error.take_last(), keep);
+        self.frame.last.keep(error.take_last(), self.tries(), keep);
     }
 
     /// Attaches the last error of the run to `error`, if that has no operation's error of its own.

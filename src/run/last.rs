@@ -1,6 +1,7 @@
 //! What the operation has said so far in a run.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::cancel::Cause;
 use crate::error::{Error, Limit};
@@ -13,11 +14,15 @@ pub(crate) struct Last<E>(Mutex<Option<Box<Spoken<E>>>>);
 /// See [`Last`].
 pub(crate) struct Spoken<E> {
     pub(crate) error: Option<E>,
+    /// How many tries the run had made when `error` was kept.
+    at: u32,
     /// Errors before `error`, oldest first, if a retry keeps them.
     pub(crate) history: Option<Vec<E>>,
     /// How many errors a retry keeps, the last one included.
     keep: usize,
     pub(crate) stopped: Option<Stopped>,
+    /// The last wait of each retry whose jitter goes on from there, by the retry's address.
+    waits: Vec<(usize, Duration)>,
     /// How many errors each `attempts_for` has seen, by its address.
     counted: Vec<(usize, u32)>,
 }
@@ -46,12 +51,15 @@ impl<E> Last<E> {
         Last(Mutex::new(None))
     }
 
-    /// Takes over what a failed attempt said, and keeps at most `keep` errors in all.
-    pub(crate) fn keep(&self, error: Option<E>, keep: usize) {
+    /// Takes over what a failed attempt said after `at` tries, and keeps at most `keep` errors in all.
+    pub(crate) fn keep(&self, error: Option<E>, at: u32, keep: usize) {
         let mut dropped = Vec::new();
         self.with(|spoken| {
             let before = match error {
-                Some(error) => spoken.error.replace(error),
+                Some(error) => {
+                    spoken.at = at;
+                    spoken.error.replace(error)
+                }
                 None => None,
             };
             spoken.keep = keep;
@@ -80,6 +88,21 @@ impl<E> Last<E> {
         })
     }
 
+    /// Remembers the wait of the retry at `address`.
+    pub(crate) fn set_wait(&self, address: usize, wait: Duration) {
+        self.with(|spoken| match spoken.waits.iter_mut().find(|(retry, _)| *retry == address) {
+            Some((_, before)) => *before = wait,
+            None => spoken.waits.push((address, wait)),
+        });
+    }
+
+    /// The wait of the retry at `address` before this one; zero if it is the first.
+    pub(crate) fn wait_before(&self, address: usize) -> Duration {
+        let spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = spoken.as_ref().map_or(&[][..], |spoken| &spoken.waits);
+        waits.iter().find(|(retry, _)| *retry == address).map_or(Duration::ZERO, |(_, wait)| *wait)
+    }
+
     pub(crate) fn stop(&self, why: Stopped) {
         self.with(|spoken| spoken.stopped = Some(why));
     }
@@ -94,16 +117,23 @@ impl<E> Last<E> {
         }
     }
 
-    /// Moves everything to a run with another error type.
+    /// Moves everything to a run with another error type. What was said there later stays the last error.
     pub(crate) fn hand_over<F>(&self, to: &Last<F>, mut map: impl FnMut(E) -> Option<F>) {
         let spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Spoken { error, history, keep, stopped, counted: _ }) = spoken.map(|spoken| *spoken) else {
+        let Some(Spoken { error, at, history, keep, stopped, .. }) = spoken.map(|spoken| *spoken) else {
             return;
         };
         let error = error.and_then(&mut map);
         let history = history.map(|history| history.into_iter().filter_map(&mut map).collect());
-        to.with(|spoken| {
-            *spoken = Spoken { error, history, keep, stopped, counted: std::mem::take(&mut spoken.counted) }
+        let _dropped_outside_of_the_lock = to.with(|there| {
+            there.stopped = stopped.or(there.stopped);
+            let history_before = history.and_then(|history| {
+                there.keep = keep;
+                there.history.replace(history)
+            });
+            let is_newer = error.is_some() && at >= there.at;
+            let error_before = if is_newer { std::mem::replace(&mut there.error, error) } else { error };
+            (error_before, history_before)
         });
     }
 
@@ -125,7 +155,7 @@ impl<E> Last<E> {
 
 impl<E> Default for Spoken<E> {
     fn default() -> Self {
-        Spoken { error: None, history: None, keep: 0, stopped: None, counted: Vec::new() }
+        Spoken { error: None, at: 0, history: None, keep: 0, stopped: None, waits: Vec::new(), counted: Vec::new() }
     }
 }
 
@@ -136,8 +166,8 @@ mod tests {
     #[test]
     fn only_the_last_error_is_kept_unless_asked() {
         let last = Last::new();
-        (1..=5).for_each(|error| last.keep(Some(error), 0));
-        last.keep(None, 0);
+        (1..=5).for_each(|error| last.keep(Some(error), error, 0));
+        last.keep(None, 6, 0);
         let spoken = last.take().unwrap();
         assert_eq!((spoken.error, spoken.history), (Some(5), None));
         assert!(last.take().is_none());
@@ -146,7 +176,7 @@ mod tests {
     #[test]
     fn the_history_keeps_the_last_n_and_stays_flat() {
         let last = Last::new();
-        (1..=1000).for_each(|error| last.keep(Some(error), 3));
+        (1..=1000).for_each(|error| last.keep(Some(error), error, 3));
         let spoken = last.take().unwrap();
         assert_eq!((spoken.error, spoken.history), (Some(1000), Some(vec![998, 999])));
     }

@@ -3,9 +3,14 @@
 mod adapters;
 mod backoff;
 mod cancellation;
+mod chain;
+mod executor;
 mod judge;
 mod operation;
 mod policies;
+mod reqwest;
+mod reqwest_body;
+mod reqwest_server;
 mod retry;
 mod support;
 mod timeout;

@@ -317,10 +317,9 @@ async fn retry_after_larger_than_limit_option() {
 async fn retry_after_unit() {
     for asked in ["2", "Wed, 01 Jan 2020 00:00:02 GMT"] {
         let clock = Clock::manual();
-        let server = Server::quick(Http1, move |n| {
-            if n == 1 { reply_with(429, "retry-after", asked) } else { reply(200, "") }
-        })
-        .await;
+        let server =
+            Server::quick(Http1, move |n| if n == 1 { reply_with(429, "retry-after", asked) } else { reply(200, "") })
+                .await;
         // The limit takes away what is added so that clients do not come back together.
         let http = client(Http1, &clock, Retry::exponential().max_retry_after(secs(2)));
         let sent = send(&http, Method::GET, &server);
@@ -337,10 +336,9 @@ async fn retry_after_unit() {
 async fn retry_after_malformed_date() {
     for asked in ["soon", "-1", "1.5"] {
         let clock = Clock::manual();
-        let server = Server::quick(Http1, move |n| {
-            if n == 1 { reply_with(503, "retry-after", asked) } else { reply(200, "") }
-        })
-        .await;
+        let server =
+            Server::quick(Http1, move |n| if n == 1 { reply_with(503, "retry-after", asked) } else { reply(200, "") })
+                .await;
         let http = client(Http1, &clock, Retry::fixed(secs(1)));
         let sent = send(&http, Method::GET, &server);
         until(|| server.requests().len() == 1 && clock.sleepers() > 0).await;
@@ -363,12 +361,10 @@ async fn a_202_that_says_when_to_look_again_is_a_success() {
 #[tokio::test]
 async fn retry_sends_empty_body() {
     let clock = Clock::manual();
-    let body = r#"{"invoice":7,"state":"paid","by":"me"}"#.replace("me", "m");
-    assert_eq!(body.len(), 37);
+    let invoice = [("invoice", "7"), ("state", "paid it")];
     let server = Server::quick(Http1, |n| reply(if n < 3 { 503 } else { 200 }, "")).await;
-    let value: serde_json::Value = serde_json::from_str(&body).unwrap();
     let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
-    assert_eq!(http.put(server.url()).json(&value).send().await.unwrap().status(), 200);
+    assert_eq!(http.put(server.url()).json(&invoice).send().await.unwrap().status(), 200);
     let requests = server.requests();
     assert_eq!(requests.len(), 3);
     for request in &requests {
@@ -478,10 +474,6 @@ async fn a_response_that_never_ends_is_drained_for_50_ms_at_most() {
 
 #[tokio::test]
 async fn settings_hold_on_every_attempt() {
-    #[derive(serde::Serialize)]
-    struct Page {
-        page: u32,
-    }
     let clock = Clock::manual();
     let server = Server::quick(Http1, |n| reply(if n < 2 { 503 } else { 200 }, "")).await;
     let http = client(Http1, &clock, Retry::immediate());
@@ -489,8 +481,8 @@ async fn settings_hold_on_every_attempt() {
         .put(server.url())
         .header("x-tenant", "7")
         .bearer_auth("secret")
-        .query(&Page { page: 3 })
-        .form(&Page { page: 4 })
+        .query(&[("page", 3)])
+        .form(&[("page", 4)])
         .map(|inner| inner.header("x-more", "1"));
     let response = request.send().await.unwrap();
     assert_eq!(response.url().query(), Some("page=3"));
@@ -555,4 +547,3 @@ async fn read_request(stream: &mut TcpStream) {
         let _ = stream.read(&mut byte).await;
     }
 }
-

@@ -205,7 +205,10 @@ impl Trickle {
 }
 
 /// A server that answers its first request with a body that the test sends.
-pub(crate) async fn trickling(protocol: Protocol, headers: &'static [(&'static str, &'static str)]) -> (Server, Trickle) {
+pub(crate) async fn trickling(
+    protocol: Protocol,
+    headers: &'static [(&'static str, &'static str)],
+) -> (Server, Trickle) {
     let (trickle, mut reply) = trickle();
     for (name, value) in headers {
         reply.headers_mut().insert(*name, value.parse().unwrap());
@@ -217,10 +220,7 @@ pub(crate) async fn trickling(protocol: Protocol, headers: &'static [(&'static s
 
 /// A plain client: one idle connection, and no retries of its own.
 pub(crate) fn plain(protocol: Protocol) -> ::reqwest::Client {
-    let builder = ::reqwest::Client::builder()
-        .no_proxy()
-        .pool_max_idle_per_host(1)
-        .retry(::reqwest::retry::never());
+    let builder = ::reqwest::Client::builder().no_proxy().pool_max_idle_per_host(1).retry(::reqwest::retry::never());
     match protocol {
         Http1 => builder.http1_only().build().unwrap(),
         Http2 => builder.http2_prior_knowledge().build().unwrap(),

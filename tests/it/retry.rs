@@ -261,7 +261,7 @@ fn an_error_history_keeps_the_last_n() {
         let chain = scenario(move || Retry::immediate().keep_errors(keep).max_attempts(most));
         chain.everywhere(failures).failure().history.clone()
     };
-    assert_eq!(history(0, numbered(5)), [], "none by default");
+    assert!(history(0, numbered(5)).is_empty(), "none by default");
     assert_eq!(history(1, numbered(5)), [5]);
     assert_eq!(history(3, numbered(5)), [3, 4, 5]);
     assert_eq!(history(9, numbered(5)), [1, 2, 3, 4, 5]);
