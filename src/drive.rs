@@ -206,7 +206,7 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -
         error.set_attempts(attempts);
         error.set_name(core.setup.name);
         if matches!(verdict, Verdict::Permanent | Verdict::Fatal | Verdict::Ignored) {
-            error.set_final();
+            error.set_for_good();
         }
         frame.last.attach_to(error);
         if elapsed > Duration::ZERO {

@@ -164,6 +164,7 @@ impl Tail {
 
 impl Guards {
     #[cold]
+    #[expect(clippy::boxed_local, reason = "taken out of its outcome as it is, by its address")]
     fn end(self: Box<Guards>, end: End) {
         for mut guard in self.0.into_iter().rev() {
             guard.end(end);

@@ -10,6 +10,7 @@ use pin_project::pin_project;
 
 use crate::attempt::Attempt;
 use crate::clock::Moment;
+use crate::clock::Moment;
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
 use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site};
@@ -111,6 +112,8 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
         async move {
             let at = limit.after(call.now());
             let frame = Frame::until(call, at);
+            // A nearer limit outside will end this try first: then only that one needs a timer.
+            let at = if frame.scope.deadline < at { Moment::NEVER } else { at };
             // What is inside is dropped at the end of this statement, after the scope was told why.
             let raced = Limited {
                 scope: &frame.scope,

@@ -108,7 +108,7 @@ impl Classified for io::Error {
 impl<E> Classified for Error<E> {
     fn verdict(&self) -> Verdict {
         match self.kind() {
-            Kind::Failed if self.is_final() => Verdict::Permanent,
+            Kind::Failed if self.is_for_good() => Verdict::Permanent,
             Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => Verdict::Transient,
             Kind::Cancelled | Kind::DeadlineExceeded | Kind::ShutDown | Kind::Misconfigured => Verdict::Ignored,
             Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded => {

@@ -1,6 +1,6 @@
-//! Names of executors and policies, interned so that errors and events carry them for one word and no allocation.
+//! Names of executors and policies, interned so that errors and events carry them for free.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use super::config::ConfigError;
 
 /// The name of an executor or a policy.
 ///
-/// One pointer wide and `Copy`: an [`Error`](super::Error) can name its origin without counting references. The
+/// `Copy`: an error or an event names its origin without counting references. The
 /// text is kept for the life of the program, which is why the number of different names is bounded by [`MAX_NAMES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Name(&'static Box<str>);
+pub struct Name(&'static str);
 
 impl Name {
     /// Interns `text`: the same text gives the same name.
@@ -30,8 +30,8 @@ impl Name {
         if names.len() >= MAX_NAMES {
             return Err(ConfigError::new("name", text, "a program may use at most 4096 different names"));
         }
-        let kept: &'static Box<str> = Box::leak(Box::new(text.into()));
-        names.insert(kept, kept);
+        let kept: &'static str = Box::leak(text.into());
+        names.insert(kept);
         Ok(Name(kept))
     }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Name {
 /// How many different names one program may use: names are dependencies, of which even a large service has dozens.
 pub const MAX_NAMES: usize = 4096;
 
-static NAMES: LazyLock<Mutex<HashMap<&'static str, &'static Box<str>>>> = LazyLock::new(Mutex::default);
+static NAMES: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
 
 #[cfg(test)]
 mod tests {

@@ -15,11 +15,16 @@ pub struct Refusal {
     pub(super) attempts: u32,
     pub(super) elapsed: Duration,
     pub(super) policy: Option<Name>,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) config: Option<ConfigError>,
+    /// The pause that the dependency asked for and that was too long; what a kind says for itself is in the kind.
+    pub(super) asked: Option<Duration>,
+    pub(super) config: Option<Box<ConfigError>>,
 }
 
 impl Refusal {
+    pub(super) fn new(kind: Kind) -> Refusal {
+        Refusal { kind, attempts: 0, elapsed: Duration::ZERO, policy: None, asked: None, config: None }
+    }
+
     /// Why the run ended.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -47,13 +52,16 @@ impl Refusal {
     /// How long to stay away, if it is known. See [`Error::retry_after`](super::Error::retry_after).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        match self.kind {
+            Kind::CircuitOpen { retry_after } | Kind::RateLimited { retry_after } => retry_after,
+            _ => self.asked,
+        }
     }
 
     /// The setting that was refused, if the kind is [`Kind::Misconfigured`].
     #[must_use]
     pub fn config(&self) -> Option<&ConfigError> {
-        self.config.as_ref()
+        self.config.as_deref()
     }
 
     pub(super) fn write_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,6 +95,6 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.config.as_ref().map(|config| config as _)
+        self.config.as_deref().map(|config| config as _)
     }
 }

@@ -82,7 +82,10 @@ where
         let Some(running) = this.running.as_pin_mut() else { return Poll::Pending };
         let outcome = ready!(call.scope().blame(|| running.poll(cx)));
         let outcome = this.operation.judge(call, outcome);
-        Poll::Ready(if call.is_observed() { observed(call, outcome) } else { outcome })
+        if call.is_observed() {
+            return Poll::Ready(observed(call, outcome));
+        }
+        Poll::Ready(outcome)
     }
 }
 

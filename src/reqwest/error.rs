@@ -40,7 +40,7 @@ impl From<reqwest::Error> for Error {
             restored.set_kind(kind);
             restored.set_attempts(attempts);
         } else if lasting {
-            restored.set_final();
+            restored.set_for_good();
         }
         restored
     }

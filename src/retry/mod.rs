@@ -127,7 +127,8 @@ impl Retry {
         let core = call.scope().core;
         let unit = || core.rng().unit();
         let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng().up_to((asked / 10).min(most)));
-        let before = call.frame().last.wait_before(self.address());
+        // An inner retry begins anew with each try of an outer one.
+        let before = if tries.made == 1 { Duration::ZERO } else { call.frame().last.wait_before(self.address()) };
         let wait = match verdict {
             Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {
                 asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after)

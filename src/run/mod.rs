@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 pub(crate) use self::alarm::Alarm;
 pub use self::call::Call;
 pub(crate) use self::last::Last;
@@ -157,7 +159,7 @@ impl<'run> Core<'run> {
 
     #[cold]
     fn ended_slow(&self) -> Option<Cause> {
-        if self.context.token().is_some_and(|token| token.is_cancelled()) {
+        if self.context.token().is_some_and(CancellationToken::is_cancelled) {
             Some(Cause::Cancelled)
         } else if self.life().is_some_and(|life| life.is_shut_down()) {
             Some(Cause::ShutDown)

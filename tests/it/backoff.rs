@@ -181,6 +181,17 @@ fn every_jitter_keeps_to_its_range_in_a_run() {
 }
 
 #[test]
+fn an_inner_retry_begins_anew_with_each_try_of_an_outer_one() {
+    let inner = || Retry::decorrelated().base(ms(10)).cap(secs(60)).max_attempts(10);
+    let chain = move || (Retry::immediate().max_attempts(50), inner());
+    let seen = scenario(chain).everywhere([err::<(), _>("down")]);
+    let waits = between(&seen.calls);
+    let first_waits = waits.chunks(10).map(|life| life[0]);
+    assert!(first_waits.clone().all(|wait| (ms(10)..=ms(30)).contains(&wait)), "{:?}", first_waits.max());
+    assert!(waits.iter().any(|wait| *wait > ms(500)), "each of them grows");
+}
+
+#[test]
 fn jitter_shared_between_runs() {
     let retry = Retry::exponential().base(secs(1)).cap(Duration::MAX).max_attempts(8);
     let (clock, _) = at_rest();

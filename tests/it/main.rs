@@ -2,8 +2,12 @@
 
 mod adapters;
 mod backoff;
+mod callbacks;
 mod cancellation;
 mod chain;
+mod clock;
+mod errors;
+mod events;
 mod executor;
 mod judge;
 mod operation;

@@ -15,7 +15,9 @@ use steadfast::{Classified, Context, Executor, Retry, Timeout, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::reqwest_server::{Http1, Http2, Server, client, executor, plain, reply, reply_with, settle, until};
+use crate::reqwest_server::{
+    Http1, Http2, Server, client, executor, plain, reply, reply_with, settle, settle_briefly, until,
+};
 use crate::support::{exhausted, secs, timed_out};
 
 type Sent = tokio::task::JoinHandle<Result<::reqwest::Response, Error>>;
@@ -406,7 +408,7 @@ async fn last_response_lost() {
 #[tokio::test]
 async fn discarded_response_leaks_connection() {
     // Short ones are read to their end, and the connection is used again; long ones are broken off.
-    for (length, runs, reused) in [(8 << 10, 1000, true), (100 << 10, 200, false)] {
+    for (length, runs) in [(8 << 10, 1000), (100 << 10, 200)] {
         let clock = Clock::manual();
         let server = Server::start(Http1, move |n| async move {
             let (trickle, mut busy) = crate::reqwest_server::trickle();
@@ -420,26 +422,15 @@ async fn discarded_response_leaks_connection() {
             let sent = send(&http, Method::GET, &server);
             until(|| server.requests().len() == 2 * run - 1 && clock.sleepers() == 1).await;
             // Time for the drain, which is within the wait.
-            settle_connection(&server, reused).await;
+            settle_briefly().await;
             clock.advance(secs(1));
             assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
         }
         assert!(server.most_open() <= 2, "{} sockets at once", server.most_open());
         assert_eq!(server.requests().len(), 2 * runs);
-        if reused {
+        if length < 64 << 10 {
             assert!(server.accepted() <= 2, "{} connections", server.accepted());
         }
-    }
-}
-
-/// The connection of a discarded response is back in the pool, or gone.
-async fn settle_connection(server: &Server, reused: bool) {
-    if reused {
-        for _ in 0..50 {
-            tokio::task::yield_now().await;
-        }
-    } else {
-        until(|| server.open() == 0).await;
     }
 }
 

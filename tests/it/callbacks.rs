@@ -1,0 +1,176 @@
+//! A user's callback that panics: who sees it, and that nothing is broken afterwards.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use steadfast::clock::ManualClock;
+use steadfast::error::{Kind, Limit};
+use steadfast::event::Event;
+use steadfast::judge::{attempts_for, classify, retry_after, retry_if};
+use steadfast::policy::{Policy, Settings};
+use steadfast::{Error, Executor, Retry, Timeout, Verdict, try_do};
+
+use crate::support::{Recorder, at_rest, exhausted, secs};
+
+/// Panics at the first time that it is asked.
+#[derive(Clone, Default)]
+struct Bomb(Arc<AtomicU32>);
+
+impl Bomb {
+    fn tick(&self) {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "the callback's own");
+    }
+}
+
+type Run<'a> = Box<dyn FnMut(&ManualClock) -> Result<(), Error<&'static str>> + 'a>;
+
+fn runs<P: Policy<(), &'static str> + Settings>(executor: &Executor<P>) -> Run<'_> {
+    Box::new(|clock| clock.block_on(executor.run(|_| async { Err("down") })))
+}
+
+/// The first run panics to its caller, and the second works.
+fn reaches_the_caller<P: Policy<(), &'static str> + Settings>(policies: P) {
+    let (clock, _) = at_rest();
+    let executor = Executor::builder("bomb").policies(policies).clock(&clock).build().unwrap();
+    let mut run = runs(&executor);
+    assert!(catch_unwind(AssertUnwindSafe(|| run(&clock))).is_err(), "the panic reaches the caller");
+    assert_eq!(clock.sleepers(), 0);
+    let error = run(&clock).unwrap_err();
+    assert_eq!(error.last(), Some(&"down"), "the next call works");
+    drop(run);
+    assert_eq!(executor.waiting(), 0);
+}
+
+/// Both runs give the operation's error.
+fn is_contained<P: Policy<(), &'static str> + Settings>(policies: P, observer: impl steadfast::event::Observer) {
+    let (clock, _) = at_rest();
+    let builder = Executor::builder("bomb").policies(policies).observe(observer);
+    let executor = builder.clock(&clock).build().unwrap();
+    let mut run = runs(&executor);
+    for _ in 0..2 {
+        let error = run(&clock).unwrap_err();
+        assert_eq!((error.kind(), error.last()), (exhausted(Limit::Attempts), Some(&"down")));
+    }
+}
+
+#[test]
+fn callback_panics() {
+    is_contained(Retry::immediate().on_retry(|_| panic!("each time")), Recorder::default());
+    is_contained(Retry::immediate(), |_: &Event| panic!("each time"));
+}
+
+#[test]
+fn an_observer_that_panics_does_not_keep_others_from_seeing() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let builder = Executor::builder("bomb").observe(|_: &Event| panic!("each time")).observe(recorder.clone());
+    let executor = builder.clock(&clock).build().unwrap();
+    clock.block_on(executor.run(|_| async { Ok::<_, ()>(()) })).unwrap();
+    assert_eq!(recorder.events().len(), 4);
+}
+
+#[test]
+fn a_panic_in_a_predicate_reaches_the_caller() {
+    let bomb = Bomb::default();
+    reaches_the_caller((
+        Retry::fixed(secs(1)),
+        retry_if(move |_: &&str| {
+            bomb.tick();
+            true
+        }),
+    ));
+    let bomb = Bomb::default();
+    reaches_the_caller((
+        Retry::fixed(secs(1)),
+        retry_after(move |_: &&str| {
+            bomb.tick();
+            None
+        }),
+    ));
+    let bomb = Bomb::default();
+    reaches_the_caller((
+        Retry::fixed(secs(1)),
+        attempts_for(2, move |_: &&str| {
+            bomb.tick();
+            true
+        }),
+    ));
+    let bomb = Bomb::default();
+    reaches_the_caller((
+        Retry::fixed(secs(1)),
+        classify(move |_: &Result<(), Error<&str>>| {
+            bomb.tick();
+            Verdict::Transient
+        }),
+    ));
+}
+
+#[test]
+fn a_panic_in_a_computed_wait_or_limit_reaches_the_caller() {
+    let bomb = Bomb::default();
+    reaches_the_caller(Retry::custom(move |_, _| {
+        bomb.tick();
+        secs(1)
+    }));
+    let bomb = Bomb::default();
+    reaches_the_caller((
+        Retry::fixed(secs(1)),
+        Timeout::with(move |_| {
+            bomb.tick();
+            secs(1)
+        }),
+    ));
+}
+
+#[test]
+fn a_panic_in_the_operation_reaches_the_caller_at_every_place() {
+    let (clock, _) = at_rest();
+    let executor =
+        Executor::builder("bomb").policies((Retry::fixed(secs(1)), Timeout::secs(9))).clock(&clock).build().unwrap();
+    let now = clock.clock();
+    let in_the_call = || clock.block_on(executor.run(|_| -> std::future::Ready<Result<(), ()>> { panic!("its own") }));
+    let in_the_first_poll = || clock.block_on(executor.run(|_| async { panic!("its own") as Result<(), ()> }));
+    let in_a_later_poll = || {
+        clock.block_on(executor.run(async |_| {
+            now.sleep(secs(1)).await;
+            panic!("its own") as Result<(), ()>
+        }))
+    };
+    let panics: [&dyn Fn() -> Result<(), Error<()>>; 3] = [&in_the_call, &in_the_first_poll, &in_a_later_poll];
+    for run in panics {
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+        assert_eq!((clock.sleepers(), executor.waiting()), (0, 0));
+    }
+    assert_eq!(clock.block_on(executor.run(|_| async { Ok::<_, ()>(7) })).unwrap(), 7);
+}
+
+#[test]
+fn listeners_of_earlier_attempts_have_heard_and_none_hears_of_the_panicking_one() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let builder = Executor::builder("bomb").policies(Retry::fixed(secs(1)));
+    let executor = builder.clock(&clock).observe(recorder.clone()).build().unwrap();
+    let run = executor.run(async |attempt| {
+        assert!(!attempt.is_retry(), "its own");
+        Err::<(), _>("down")
+    });
+    assert!(catch_unwind(AssertUnwindSafe(|| clock.block_on(run))).is_err());
+    let seen = recorder.events();
+    assert_eq!(seen.len(), 5, "{seen:?}");
+    assert_eq!(seen[4], (2, steadfast::event::What::AttemptStarted));
+}
+
+#[test]
+fn a_callback_may_run_another_call_of_the_same_executor() {
+    let (clock, cx) = at_rest();
+    let inner_clock = clock.clone();
+    let retry = Retry::immediate().max_attempts(2).on_retry(move |_| {
+        let cx = steadfast::Context::new().with_clock(&inner_clock);
+        let inner = try_do(&cx, |_| async { Ok::<_, ()>(7) }, Retry::immediate());
+        assert_eq!(inner_clock.block_on(inner).unwrap(), 7);
+    });
+    let error = clock.block_on(try_do(&cx, |_| async { Err::<(), _>("down") }, retry)).unwrap_err();
+    assert_eq!((error.kind(), error.attempts()), (exhausted(Limit::Attempts), 2));
+    assert_ne!(error.kind(), Kind::Failed);
+}
