@@ -1,3 +1,6 @@
+//! One HTTP call: three tries with exponential backoff and jitter, Retry-After honoured, 2 s for each try, and a breaker
+//! that all calls of the client share. The whole program; the README shows it without these lines.
+
 use steadfast::{Breaker, Executor, Retry, Timeout, reqwest::Client};
 
 #[tokio::main]

@@ -50,6 +50,7 @@ struct Sources {
 }
 
 impl Cancellation {
+    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
     pub(crate) fn new(
         caller: Option<CancellationToken>,
         life: Option<Arc<Life>>,

@@ -87,6 +87,7 @@ where
 /// What came of a run, with more detail than its result.
 pub(crate) struct Ended<T, E> {
     pub(crate) result: Result<T, Error<E>>,
+    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
     pub(crate) tail: Tail,
     pub(crate) stopped: Stopped,
     pub(crate) attempts: u32,

@@ -10,7 +10,6 @@ use pin_project::pin_project;
 
 use crate::attempt::Attempt;
 use crate::clock::Moment;
-use crate::clock::Moment;
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
 use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::handle::Breaker;
 use super::ticket::{End as TicketEnd, Ticket};
-use crate::error::{ConfigError, Name};
+use crate::clock::Moment;
+use crate::error::{ConfigError, Kind, Name};
 use crate::policy::{Call, End, Guard};
 use crate::run::Fate;
 use crate::verdict::Verdict;
@@ -109,10 +110,9 @@ impl fmt::Display for Rejected {
         if let Some(name) = self.name {
             write!(f, "{name}: ")?;
         }
-        match (&self.config, self.retry_after) {
-            (Some(config), _) => write!(f, "circuit breaker misconfigured: {config}"),
-            (None, Some(wait)) => write!(f, "circuit breaker open, next trial in {:.1} s", wait.as_secs_f64()),
-            (None, None) => f.write_str("circuit breaker open"),
+        match &self.config {
+            Some(config) => write!(f, "circuit breaker misconfigured: {config}"),
+            None => Kind::CircuitOpen { retry_after: self.retry_after }.fmt(f),
         }
     }
 }
@@ -142,10 +142,22 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     #[inline]
     pub(super) fn settle(self, verdict: Verdict) -> Option<&'a Breaker> {
         let (breaker, call) = (self.breaker, self.call);
-        breaker.core().settle(self.ticket, end_of(call, verdict), call.now());
+        let end = end_of(call, verdict);
+        breaker.core().settle(self.ticket, end, self.ended_at(end));
         #[expect(clippy::mem_forget, reason = "it is settled, and holds nothing else")]
         std::mem::forget(self);
         call.streams().then_some(breaker)
+    }
+
+    /// A success may be counted at the time of its start, which is known already. Whatever may change the state is worth a
+    /// look at the clock: the operation may have taken long within one poll.
+    #[inline]
+    fn ended_at(&self, end: TicketEnd) -> Moment {
+        if end == TicketEnd::Success && !self.ticket.is_trial() {
+            self.call.now()
+        } else {
+            self.call.scope().core.look()
+        }
     }
 
     #[cold]
@@ -184,10 +196,11 @@ impl Guard for LateFailure {
     }
 }
 
-/// What the end of a call means. A failure that arrives when the run is being ended from outside is that end's doing.
+/// What the end of a call means. An error that arrives when the run is being ended from outside is that end's doing, unless
+/// it is an answer or a refusal.
 #[inline]
 fn end_of<E>(call: Call<'_, E>, verdict: Verdict) -> TicketEnd {
-    if verdict.is_failure() && call.ended().is_some() {
+    if (verdict.is_failure() || verdict == Verdict::Ignored) && call.ended().is_some() {
         return TicketEnd::Abandoned;
     }
     end_of_verdict(verdict)

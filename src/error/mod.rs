@@ -308,7 +308,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
 
 impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.0.refusal.config {
+        match self.0.refusal.config() {
             Some(config) => Some(config),
             None => self.last().map(|last| last as _),
         }

@@ -27,8 +27,9 @@ use crate::verdict::Verdict;
 
 /// What an operation may end with: a `Result`, or an [`Outcome`] that is judged already (which is what [`faults`] gives).
 #[diagnostic::on_unimplemented(
-    message = "the operation ends with `{Self}`, which is not a `Result<_, _>`",
+    message = "the operation ends with `{Self}`, where `Result<{T}, {E}>` is expected",
     label = "an operation must return a future of a `Result`",
+    note = "a judging policy with a closure over `&E` fits only operations whose error is that `E`",
     note = "end the closure with `Ok(value)` or `Err(error)`; if it cannot fail, with `Ok::<_, std::convert::Infallible>(value)`"
 )]
 pub trait Answer<T, E> {

@@ -1,5 +1,4 @@
-//! HTTP with [`reqwest`](::reqwest): a client that sends every request through a chain, and hands out responses whose bodies
-//! stay guarded.
+//! HTTP with reqwest: a client that sends every request through a chain, and hands out responses whose bodies stay guarded.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -16,8 +15,8 @@
 //! # }
 //! ```
 //!
-//! What [`send`](RequestBuilder::send) gives is a real [`reqwest::Response`](::reqwest::Response). A request of a plain
-//! reqwest client goes through a chain with [`send_with`](RequestBuilderExt::send_with).
+//! What [`send`](RequestBuilder::send) gives is a real [`reqwest::Response`]. A request of a plain reqwest
+//! client goes through a chain with [`send_with`](RequestBuilderExt::send_with).
 //!
 //! # How an exchange is judged
 //!

@@ -93,7 +93,8 @@ impl<'run, E> Frame<'run, E> {
         Frame::until(call, Moment::NEVER)
     }
 
-    /// A frame that will be given up at `at`: attempts inside see that as their deadline, if no nearer one is around.
+    /// A frame that will be given up at `at`: attempts inside see that as their deadline, if no nearer one is around, and
+    /// later limits inside rely on it.
     #[must_use]
     #[inline]
     pub fn until(call: Call<'run, E>, at: Moment) -> Frame<'run, E> {

@@ -1,7 +1,6 @@
 //! Requests through a chain: what is sent, how often, and what comes of it. Real servers; time is the manual clock's.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ async fn json_is_read_from_a_real_response() -> Result<(), Error> {
     let http = steadfast::reqwest::Client::new(plain(Http1), billing);
     let report: Vec<u32> = http.get(url).send().await?.json().await?;
     assert_eq!(report, [1, 2, 3]);
-    assert_eq!(server.requests().len(), 2);
+    assert_eq!(server.received(), 2);
     Ok(())
 }
 
@@ -66,7 +65,7 @@ async fn a_plain_request_goes_through_a_chain_too() {
     let response = request.send_with(&search, &Context::new()).await.unwrap();
     assert!(response.cancellation().is_some());
     assert_eq!(response.text().await.unwrap(), "there");
-    assert_eq!(server.requests().len(), 2);
+    assert_eq!(server.received(), 2);
 }
 
 #[tokio::test]
@@ -78,12 +77,12 @@ async fn post_retried_after_timeout_no_answer() {
         let http = client(Http1, &clock, policies.clone());
         let sent = send(&http, method.clone(), &server);
         for n in 1..=tries {
-            until(|| server.requests().len() == n && clock.sleepers() > 0).await;
+            until(|| server.received() == n && clock.sleepers() > 0).await;
             clock.advance(secs(10));
         }
         let error = sent.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.attempts() as usize), (timed_out(secs(10)), tries), "{method}");
-        assert_eq!(server.requests().len(), tries, "{method}");
+        assert_eq!(server.received(), tries, "{method}");
     }
 }
 
@@ -110,7 +109,7 @@ async fn post_retried_after_timeout_503() {
         let response = send(&http, method.clone(), &server).await.unwrap().unwrap();
         assert_eq!(response.status(), 503);
         assert_eq!(response.not_repeated().is_some(), method == Method::POST, "{method}");
-        assert_eq!(server.requests().len(), tries, "{method}");
+        assert_eq!(server.received(), tries, "{method}");
     }
 }
 
@@ -122,16 +121,16 @@ async fn a_post_is_repeated_with_a_key_by_request_and_after_429() {
     let busy = Server::quick(Http1, |_| reply(503, "")).await;
     let keyed = http.post(busy.url()).header("Idempotency-Key", "7e57");
     assert_eq!(keyed.send().await.unwrap().status(), 503);
-    assert_eq!(busy.requests().len(), 3);
+    assert_eq!(busy.received(), 3);
     assert_eq!(busy.requests()[2].headers["idempotency-key"], "7e57");
 
     let busy = Server::quick(Http1, |_| reply(503, "")).await;
     http.post(busy.url()).idempotent(true).send().await.unwrap();
-    assert_eq!(busy.requests().len(), 3);
+    assert_eq!(busy.received(), 3);
 
     let full = Server::quick(Http1, |n| reply(if n < 3 { 429 } else { 201 }, "")).await;
     assert_eq!(http.post(full.url()).send().await.unwrap().status(), 201);
-    assert_eq!(full.requests().len(), 3);
+    assert_eq!(full.received(), 3);
 }
 
 #[tokio::test]
@@ -175,34 +174,52 @@ async fn a_post_that_was_never_sent_is_repeated() {
 
 #[tokio::test]
 async fn a_post_that_an_http2_server_has_refused_is_repeated() {
-    let clock = Clock::manual();
-    for reason in [h2::Reason::REFUSED_STREAM, h2::Reason::CANCEL] {
-        let refusals = Arc::new(AtomicUsize::new(0));
-        let server = Server::raw({
-            let refusals = Arc::clone(&refusals);
-            move |stream, _| {
-                let refusals = Arc::clone(&refusals);
-                async move {
-                    let mut connection = h2::server::handshake(stream).await.unwrap();
-                    while let Some(Ok((_request, mut respond))) = connection.accept().await {
-                        if refusals.fetch_add(1, SeqCst) == 0 {
-                            respond.send_reset(reason);
-                        } else {
-                            respond.send_response(http::Response::new(()), true).unwrap();
-                        }
-                    }
+    let cases = [
+        (h2::Reason::REFUSED_STREAM, true, Verdict::Transient),
+        (h2::Reason::CANCEL, false, Verdict::Transient),
+        (h2::Reason::ENHANCE_YOUR_CALM, false, Verdict::Throttled { retry_after: None }),
+    ];
+    for (reason, repeated, verdict) in cases {
+        let server = Server::raw(move |stream, _| async move {
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            let mut requests = 0;
+            while let Some(Ok((_request, mut respond))) = connection.accept().await {
+                requests += 1;
+                if requests == 1 {
+                    respond.send_reset(reason);
+                } else {
+                    respond.send_response(http::Response::new(()), true).unwrap();
                 }
             }
         })
         .await;
-        let http = client(Http2, &clock, Retry::immediate().max_attempts(3));
-        let answer = http.post(server.url()).body("7").send().await;
-        if reason == h2::Reason::REFUSED_STREAM {
-            assert_eq!(answer.unwrap().status(), 200);
-        } else {
-            assert_eq!(answer.unwrap_err().attempts(), 1, "a reset stream may have been acted on");
+        let http = client(Http2, &Clock::manual(), Retry::immediate().max_attempts(3));
+        match http.post(server.url()).body("7").send().await {
+            Ok(response) => assert!(repeated && response.status() == 200, "{reason:?}"),
+            Err(error) => {
+                assert!(!repeated && error.attempts() == 1, "{reason:?}: the server may have acted on it");
+                assert_eq!(error.last().unwrap().verdict(), verdict);
+            }
         }
     }
+}
+
+#[tokio::test]
+async fn a_post_to_a_connection_that_was_closed_with_goaway_is_repeated() {
+    let server = Server::raw(|stream, number| async move {
+        until_request_is_there(&stream).await;
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        if number == 1 {
+            connection.abrupt_shutdown(h2::Reason::NO_ERROR);
+        }
+        while let Some(Ok((_request, mut respond))) = connection.accept().await {
+            respond.send_response(http::Response::new(()), true).unwrap();
+        }
+    })
+    .await;
+    let http = client(Http2, &Clock::manual(), Retry::immediate().max_attempts(3));
+    assert_eq!(http.post(server.url()).body("7").send().await.unwrap().status(), 200);
+    assert_eq!(server.accepted(), 2);
 }
 
 #[tokio::test]
@@ -223,7 +240,7 @@ async fn wrapped_client_error_source_redirect_loop_builder_and_decoding() {
     let error = http.get(text.url()).send().await.unwrap().json::<u32>().await.unwrap_err();
     assert_eq!(error.verdict(), Verdict::Permanent);
     assert_eq!(Error::from(error).kind(), Kind::Failed);
-    assert_eq!(text.requests().len(), 1);
+    assert_eq!(text.received(), 1);
 }
 
 #[tokio::test]
@@ -281,7 +298,7 @@ async fn retry_after_overflows_sleep() {
         let response = http.get(server.url()).context(&cx).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers()["retry-after"], asked, "the wanted delay is there to read");
-        assert_eq!((server.requests().len(), clock.now()), (1, start));
+        assert_eq!((server.received(), clock.now()), (1, start));
     }
 }
 
@@ -300,16 +317,16 @@ async fn retry_after_larger_than_limit_option() {
         let sent = send(&http, Method::GET, &server);
         if on_long_wait == OnLongWait::Cap {
             for n in 1..=2 {
-                until(|| server.requests().len() == n && clock.sleepers() > 0).await;
+                until(|| server.received() == n && clock.sleepers() > 0).await;
                 clock.advance(secs(60) - Duration::from_nanos(1));
                 settle().await;
-                assert_eq!(server.requests().len(), n, "not before the cap");
+                assert_eq!(server.received(), n, "not before the cap");
                 clock.advance(Duration::from_nanos(1));
             }
             assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
         } else {
             let response = sent.await.unwrap().unwrap();
-            assert_eq!((response.status().as_u16(), server.requests().len()), (503, 1));
+            assert_eq!((response.status().as_u16(), server.received()), (503, 1));
             assert_eq!(response.headers()["retry-after"], "3600");
         }
     }
@@ -325,10 +342,10 @@ async fn retry_after_unit() {
         // The limit takes away what is added so that clients do not come back together.
         let http = client(Http1, &clock, Retry::exponential().max_retry_after(secs(2)));
         let sent = send(&http, Method::GET, &server);
-        until(|| server.requests().len() == 1 && clock.sleepers() > 0).await;
+        until(|| server.received() == 1 && clock.sleepers() > 0).await;
         clock.advance(secs(2) - Duration::from_nanos(1));
         settle().await;
-        assert_eq!(server.requests().len(), 1, "{asked}");
+        assert_eq!(server.received(), 1, "{asked}");
         clock.advance(Duration::from_nanos(1));
         assert_eq!(sent.await.unwrap().unwrap().status(), 200);
     }
@@ -343,9 +360,9 @@ async fn retry_after_malformed_date() {
                 .await;
         let http = client(Http1, &clock, Retry::fixed(secs(1)));
         let sent = send(&http, Method::GET, &server);
-        until(|| server.requests().len() == 1 && clock.sleepers() > 0).await;
+        until(|| server.received() == 1 && clock.sleepers() > 0).await;
         settle().await;
-        assert_eq!(server.requests().len(), 1, "{asked}: never at once");
+        assert_eq!(server.received(), 1, "{asked}: never at once");
         clock.advance(secs(1));
         assert_eq!(sent.await.unwrap().unwrap().status(), 200);
     }
@@ -356,7 +373,7 @@ async fn a_202_that_says_when_to_look_again_is_a_success() {
     let clock = Clock::manual();
     let server = Server::quick(Http1, |_| reply_with(202, "retry-after", "2")).await;
     let response = client(Http1, &clock, Retry::immediate()).post(server.url()).send().await.unwrap();
-    assert_eq!((response.status().as_u16(), server.requests().len()), (202, 1));
+    assert_eq!((response.status().as_u16(), server.received()), (202, 1));
     assert_eq!(response.not_repeated(), None);
 }
 
@@ -402,7 +419,7 @@ async fn last_response_lost() {
     let response = http.get(server.url()).send().await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(response.text().await.unwrap(), "busy 3");
-    assert_eq!(server.requests().len(), 3);
+    assert_eq!(server.received(), 3);
 }
 
 #[tokio::test]
@@ -420,14 +437,14 @@ async fn discarded_response_leaks_connection() {
         let http = client(Http1, &clock, Retry::fixed(secs(1)));
         for run in 1..=runs {
             let sent = send(&http, Method::GET, &server);
-            until(|| server.requests().len() == 2 * run - 1 && clock.sleepers() == 1).await;
+            until(|| server.received() == 2 * run - 1 && clock.sleepers() == 1).await;
             // Time for the drain, which is within the wait.
             settle_briefly().await;
             clock.advance(secs(1));
             assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
         }
         assert!(server.most_open() <= 2, "{} sockets at once", server.most_open());
-        assert_eq!(server.requests().len(), 2 * runs);
+        assert_eq!(server.received(), 2 * runs);
         if length < 64 << 10 {
             assert!(server.accepted() <= 2, "{} connections", server.accepted());
         }
@@ -458,7 +475,7 @@ async fn a_response_that_never_ends_is_drained_for_50_ms_at_most() {
     assert!(!given_up());
     clock.advance(Duration::from_millis(1));
     until(given_up).await;
-    assert_eq!(server.requests().len(), 1, "the wait goes on");
+    assert_eq!(server.received(), 1, "the wait goes on");
     clock.advance(Duration::from_millis(950));
     assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
 }
@@ -520,6 +537,14 @@ async fn until_whole_request(stream: &TcpStream) {
         if n == 0 || seen[..n].ends_with(b"\r\n\r\n7") {
             return;
         }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until the preface of HTTP/2 is there and something after it, without taking it.
+async fn until_request_is_there(stream: &TcpStream) {
+    let mut seen = [0; 256];
+    while stream.peek(&mut seen).await.unwrap_or(0) < 100 {
         tokio::task::yield_now().await;
     }
 }

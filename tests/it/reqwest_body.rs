@@ -1,6 +1,12 @@
 //! Bodies that outlive the policies: what ends them, what does not, and who is told. Real servers; time is the manual
 //! clock's.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test may say in one word that something went wrong"
+)]
+
 use std::sync::{Arc, Mutex};
 
 use http::HeaderMap;
@@ -14,8 +20,8 @@ use steadfast::reqwest::{BodyError, DEFAULT_IDLE_LIMIT, Error, ResponseExt};
 use steadfast::{CancellationToken, Cause, Classified, Context, Retry, Timeout, Verdict};
 
 use crate::reqwest_server::{
-    Http1, Http2, Protocol, Reply, Server, Trickle, client, executor, plain, reply, reply_with, settle, settle_briefly, trickling,
-    until,
+    Http1, Http2, Protocol, Reply, Server, Trickle, client, executor, plain, reply, reply_with, settle, settle_briefly,
+    trickling, until,
 };
 use crate::support::{secs, timed_out};
 

@@ -1,5 +1,11 @@
 //! Servers on loopback, within the runtime of the test, and what they have seen.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test may say in one word that something went wrong"
+)]
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -135,6 +141,11 @@ impl Server {
 
     pub(crate) fn requests(&self) -> Vec<Received> {
         self.log.requests.lock().unwrap().clone()
+    }
+
+    /// How many requests came.
+    pub(crate) fn received(&self) -> usize {
+        self.log.requests.lock().unwrap().len()
     }
 
     /// How many connections were accepted.

@@ -1,0 +1,110 @@
+//! What a chain costs a call that succeeds at once, on both clocks, beside the bare call.
+//!
+//! ```sh
+//! cargo bench --all-features
+//! ```
+
+use std::fmt;
+use std::time::Duration;
+
+use divan::{Bencher, black_box};
+use futures::FutureExt;
+use steadfast::breaker::{BreakerConfig, TripRule};
+use steadfast::{Breaker, Clock, Executor, Policy, Retry, Timeout};
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench]
+fn bare(bencher: Bencher<'_, '_>) {
+    bencher.bench(|| operation(black_box(7)).now_or_never());
+}
+
+#[divan::bench(args = CLOCKS)]
+fn no_policy(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, ());
+}
+
+#[divan::bench(args = CLOCKS)]
+fn retry(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, Retry::exponential());
+}
+
+#[divan::bench(args = CLOCKS)]
+fn timeout(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, Timeout::secs(1));
+}
+
+#[divan::bench(args = CLOCKS)]
+fn breaker_rate(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, Breaker::default());
+}
+
+#[divan::bench(args = CLOCKS)]
+fn breaker_consecutive(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, Breaker::new(BreakerConfig::default().rule(TripRule::consecutive(5))));
+}
+
+#[divan::bench(args = CLOCKS)]
+fn chain(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, (Retry::exponential(), Breaker::default(), Timeout::secs(1)));
+}
+
+/// Two threads that share one executor.
+#[divan::bench(args = CLOCKS, threads = 2)]
+fn chain_shared(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, (Retry::exponential(), Breaker::default(), Timeout::secs(1)));
+}
+
+/// A breaker that is open: nothing is called.
+#[divan::bench(args = CLOCKS)]
+fn breaker_refuses(bencher: Bencher<'_, '_>, time: Time) {
+    let rule = TripRule::consecutive(1);
+    let breaker = Breaker::new(BreakerConfig::default().rule(rule).open_for(Duration::from_secs(3600)));
+    let executor = executor(time, breaker);
+    let failed = executor.run(|_| async { Err::<u64, u64>(7) }).now_or_never();
+    assert!(failed.is_some_and(|result| result.is_err()));
+    bencher.bench(|| executor.run(|_| operation(black_box(7))).now_or_never());
+}
+
+fn succeed<P: Policy<u64, u64>>(bencher: Bencher<'_, '_>, time: Time, policies: P) {
+    let executor = executor(time, policies);
+    bencher.bench(|| executor.run(|_| operation(black_box(7))).now_or_never());
+}
+
+fn executor<P: Policy<u64, u64>>(time: Time, policies: P) -> Executor<P> {
+    let builder = Executor::builder("bench").policies(policies).clock(time.clock());
+    builder.build().expect("defaults and plain settings are valid")
+}
+
+async fn operation(value: u64) -> Result<u64, u64> {
+    Ok(value)
+}
+
+const CLOCKS: [Time; 2] = [Time::Tokio, Time::Fast];
+
+#[derive(Clone, Copy)]
+enum Time {
+    Tokio,
+    Fast,
+}
+
+impl Time {
+    fn clock(self) -> Clock {
+        match self {
+            Time::Tokio => Clock::tokio(),
+            Time::Fast => Clock::fast(),
+        }
+    }
+}
+
+/// The name of the case.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Time::Tokio => "tokio clock",
+            Time::Fast => "fast clock",
+        })
+    }
+}

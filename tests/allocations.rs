@@ -1,0 +1,143 @@
+//! What a call allocates, counted on the thread that makes it.
+
+use std::future::poll_fn;
+use std::hint::black_box;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use steadfast::clock::Clock;
+use steadfast::policy::Policy;
+use steadfast::{Attempt, Context, Executor, Retry, Timeout, faults, op, try_do, try_op};
+
+/// How many allocations `work` makes once it has been done before.
+fn allocations<R>(mut work: impl FnMut() -> R) -> u64 {
+    (0..2).for_each(|_| drop(black_box(work())));
+    measure(|| drop(black_box(work()))).count_total
+}
+
+/// Polls a future until it is ready: none of those here waits for anything but another poll.
+fn finish<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut cx = TaskContext::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+    }
+}
+
+/// The chain of the first page, without the breaker.
+fn chain() -> (Retry, Timeout) {
+    (Retry::exponential(), Timeout::new(Duration::from_secs(2)))
+}
+
+async fn answer(_: Attempt) -> Result<u32, String> {
+    Ok(7)
+}
+
+async fn pending_once(_: Attempt) -> Result<u32, String> {
+    let mut polled = false;
+    poll_fn(move |_| {
+        if std::mem::replace(&mut polled, true) { Poll::Ready(Ok(7)) } else { Poll::Pending }
+    })
+    .await
+}
+
+fn executor<P: Policy<u32, String>>(policies: P) -> Executor<P> {
+    Executor::builder("allocations").policies(policies).clock(Clock::manual()).build().unwrap()
+}
+
+#[test]
+fn a_plain_context_allocates_nothing() {
+    assert_eq!(allocations(|| Context::new()), 0);
+    let cx = Context::new();
+    assert_eq!(allocations(|| cx.clone()), 0);
+    assert_eq!(allocations(|| Context::new().with_timeout(Duration::from_secs(1)).once()), 0);
+}
+
+#[test]
+fn building_a_chain_of_plain_settings_allocates_nothing() {
+    assert_eq!(allocations(|| chain()), 0);
+}
+
+#[test]
+fn a_success_through_try_do_allocates_nothing() {
+    let (cx, policies) = (Context::new(), chain());
+    assert_eq!(allocations(|| finish(try_do(&cx, answer, &policies)).unwrap()), 0);
+    assert_eq!(allocations(|| finish(try_do(&cx, answer, chain())).unwrap()), 0);
+    let marked = || faults(|_| async { Ok::<_, steadfast::operation::Fault<String>>(7) });
+    assert_eq!(allocations(|| finish(try_do(&cx, marked(), &policies)).unwrap()), 0);
+    let ruled = || op(answer).retry_if(|_| true);
+    assert_eq!(allocations(|| finish(try_op(&cx, ruled(), &policies)).unwrap()), 0);
+}
+
+#[test]
+fn a_deadline_costs_no_allocation_unless_it_has_to_be_waited_for() {
+    let (cx, policies) = (Context::new().with_timeout(Duration::from_secs(60)), chain());
+    assert_eq!(allocations(|| finish(try_do(&cx, answer, &policies)).unwrap()), 0);
+}
+
+#[test]
+fn a_success_through_an_executor_allocates_nothing() {
+    let executor = executor(chain());
+    assert_eq!(allocations(|| finish(executor.run(answer)).unwrap()), 0);
+    let cx = executor.context();
+    assert_eq!(allocations(|| finish(executor.run_with(&cx, answer)).unwrap()), 0);
+    assert_eq!(allocations(|| executor.clone()), 0);
+}
+
+#[test]
+fn an_attempt_and_its_deadline_allocate_nothing() {
+    let executor = executor(chain());
+    let run = || {
+        finish(executor.run(async |attempt| {
+            let copy = black_box(attempt.clone());
+            Ok::<_, String>(copy.number() + u32::from(copy.deadline().is_some()) + u32::from(copy.remaining().is_some()))
+        }))
+    };
+    assert_eq!(allocations(|| assert_eq!(run().unwrap(), 3)), 0);
+}
+
+#[test]
+fn a_pending_operation_without_a_limit_allocates_nothing_after_warming_up() {
+    let retry = executor(Retry::exponential());
+    assert_eq!(allocations(|| finish(retry.run(pending_once)).unwrap()), 0);
+    let cx = Context::new();
+    assert_eq!(allocations(|| finish(try_do(&cx, pending_once, Retry::exponential())).unwrap()), 0);
+}
+
+/// The manual clock keeps its timers in a tree, which may allocate a node; tokio's wheel does not.
+#[tokio::test(start_paused = true)]
+async fn a_pending_operation_under_a_limit_allocates_nothing_of_ours_on_tokios_clock() {
+    let executor = Executor::builder("allocations").policies(chain()).build().unwrap();
+    assert_eq!(allocations(|| finish(executor.run(pending_once)).unwrap()), 0);
+}
+
+#[test]
+fn an_erased_executor_allocates_two_boxes_for_a_success() {
+    let erased = executor_for_any(chain()).erase();
+    assert!(allocations(|| finish(erased.run(answer)).unwrap()) <= 2);
+}
+
+fn executor_for_any<P: Policy<u32, String>>(policies: P) -> Executor<P> {
+    executor(policies)
+}
+
+#[test]
+fn a_list_of_n_boxed_policies_allocates_one_box_more_than_n() {
+    use steadfast::chain::BoxPolicy;
+    let cx = Context::new();
+    for n in 0..5 {
+        let list: Vec<BoxPolicy<u32, String>> = (0..n).map(|_| BoxPolicy::new(Timeout::secs(2))).collect();
+        let counted = allocations(|| finish(try_do(&cx, answer, &list)).unwrap());
+        assert!(counted <= n + 1, "{n} policies: {counted}");
+    }
+}
+
+#[test]
+fn a_value_that_is_larger_than_a_page_is_not_boxed_either() {
+    let (cx, policies) = (Context::new(), chain());
+    let large = |_| async { Ok::<_, String>([7_u8; 8192]) };
+    assert_eq!(allocations(|| finish(try_do(&cx, large, &policies)).unwrap()), 0);
+}

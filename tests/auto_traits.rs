@@ -1,0 +1,116 @@
+//! Which types can be sent, shared and unpinned: a promise that a private field can break without a word.
+
+use steadfast::chain::BoxPolicy;
+use steadfast::clock::{Clock, Deadline, ManualClock, Moment, Sleep};
+use steadfast::error::{BoxError, Full, Kind, Limit, Name, Opaque, Refusal};
+use steadfast::event::{Event, Observer, What};
+use steadfast::executor::{AnyError, AnyValue, Builder, Erased, Report, Stopped, With};
+use steadfast::judge::{AttemptsFor, ByError, Classify, Judged, JudgedBy, RetryAfter, RetryIf};
+use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, WithToken};
+use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
+use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
+use steadfast::{
+    Attempt, CancellationToken, Cancellation, Cause, ConfigError, Context, Error, Executor, Priority, Retry, Timeout,
+    Verdict,
+};
+
+fn all<T: Send + Sync + Unpin>() {}
+fn send<T: Send + ?Sized>() {}
+fn shared<T: Send + Sync + ?Sized>() {}
+fn unpin<T: Unpin + ?Sized>() {}
+fn owned<T: Send + Sync + Unpin + 'static>() {}
+
+#[test]
+fn what_a_caller_holds_can_go_anywhere() {
+    owned::<Context>();
+    owned::<Priority>();
+    owned::<CancellationToken>();
+    owned::<Cancellation>();
+    owned::<Cause>();
+    owned::<Attempt>();
+    owned::<Executor>();
+    owned::<Executor<(Retry, Timeout)>>();
+    owned::<Builder<(Retry, Timeout)>>();
+    owned::<Report<u32, String>>();
+    owned::<Stopped>();
+    all::<With<'_, Retry, Timeout>>();
+}
+
+#[test]
+fn policies_and_their_settings_can_be_shared() {
+    owned::<Retry>();
+    owned::<Backoff>();
+    owned::<Jitter>();
+    owned::<OnLongWait>();
+    owned::<OnRejection>();
+    owned::<Timeout>();
+    owned::<BoxPolicy<u32, String>>();
+    owned::<Vec<BoxPolicy<u32, String>>>();
+    owned::<Erased>();
+    owned::<Judged<ByError>>();
+    owned::<Judged<RetryIf<fn(&String) -> bool>>>();
+    owned::<Judged<RetryAfter<fn(&String) -> Option<std::time::Duration>>>>();
+    owned::<Judged<AttemptsFor<fn(&String) -> bool>>>();
+    owned::<Judged<Classify<fn(&Result<u32, Error<String>>) -> Verdict>>>();
+    owned::<Judged<JudgedBy<()>>>();
+}
+
+#[test]
+fn errors_are_as_free_as_what_they_hold() {
+    owned::<Error<String>>();
+    owned::<Refusal>();
+    owned::<ConfigError>();
+    owned::<Kind>();
+    owned::<Limit>();
+    owned::<Full>();
+    owned::<Name>();
+    owned::<Opaque>();
+    owned::<BoxError>();
+    owned::<Fault<String>>();
+    owned::<Verdict>();
+    send::<Error<std::cell::Cell<u32>>>();
+}
+
+#[test]
+fn time_can_be_shared() {
+    owned::<Clock>();
+    owned::<ManualClock>();
+    owned::<Moment>();
+    owned::<Deadline>();
+    send::<Sleep>();
+    shared::<dyn steadfast::clock::TimeSource>();
+}
+
+#[test]
+fn what_a_policy_sees_can_move_between_threads_at_an_await() {
+    all::<Call<'_, String>>();
+    shared::<Frame<'_, String>>();
+    send::<Outcome<u32, String>>();
+    send::<Tail>();
+    owned::<End>();
+    owned::<Reason>();
+    shared::<dyn Guard>();
+    shared::<Site<'_>>();
+    // A view for the length of a callback.
+    unpin::<RetryEvent<'_>>();
+    owned::<AnyValue>();
+    owned::<AnyError>();
+}
+
+#[test]
+fn operations_and_their_futures_are_as_free_as_what_they_hold() {
+    type Closure = fn(Attempt) -> std::future::Ready<Result<u32, String>>;
+    owned::<Op<u32, String, Closure, ()>>();
+    owned::<Nested<Closure>>();
+    owned::<Faults<std::future::Ready<()>>>();
+    owned::<WithToken<std::future::Ready<()>>>();
+    shared::<WithState<'_, u32, Closure>>();
+    send::<StateFuture<'_, u32>>();
+}
+
+#[test]
+fn events_can_be_kept_and_sent() {
+    owned::<Event>();
+    owned::<What>();
+    shared::<dyn Observer>();
+}

@@ -1,0 +1,57 @@
+//! How large what moves through every call is.
+
+use std::time::Duration;
+
+use steadfast::clock::{Clock, Deadline, Moment};
+use steadfast::{Attempt, Context, Error, Executor, Retry, Timeout, Verdict, try_do};
+
+const WORD: usize = size_of::<usize>();
+
+#[test]
+fn an_error_is_small_whatever_the_operations_error() {
+    assert!(size_of::<Error<()>>() <= 40);
+    assert_eq!(size_of::<Error<[u8; 4096]>>(), size_of::<Error<()>>());
+    assert_eq!(size_of::<Error<String>>(), size_of::<Error<()>>());
+}
+
+#[test]
+fn a_result_is_no_larger_than_its_parts_and_a_tag() {
+    assert!(size_of::<Result<(), Error<String>>>() <= size_of::<Error<()>>());
+    assert!(size_of::<Result<u64, Error<String>>>() <= size_of::<Error<()>>() + WORD);
+}
+
+#[test]
+fn what_an_operation_is_given_is_a_few_words() {
+    assert!(size_of::<Attempt>() <= 4 * WORD);
+    assert!(size_of::<Deadline>() <= 3 * WORD);
+    assert_eq!((size_of::<Clock>(), size_of::<Moment>()), (2 * WORD, 8));
+    assert!(size_of::<Verdict>() <= 24);
+}
+
+#[test]
+fn handles_are_one_word_and_contexts_are_small() {
+    assert_eq!(size_of::<Executor>(), WORD);
+    assert_eq!(size_of::<Executor<(Retry, Timeout)>>(), WORD);
+    assert!(size_of::<Context>() <= 6 * WORD);
+    assert!(size_of::<Timeout>() <= 3 * WORD);
+}
+
+#[test]
+fn the_future_of_a_run_is_small() {
+    let executor = Executor::builder("sizes").policies((Retry::exponential(), Timeout::secs(2))).build().unwrap();
+    let plain = Executor::builder("sizes").build().unwrap();
+    let operation = |_| async { Ok::<_, [u64; 2]>(7_u64) };
+    let through_both = size_of_val(&executor.run(operation));
+    let through_none = size_of_val(&plain.run(operation));
+    assert!(through_both <= 528, "{through_both}");
+    assert!(through_none < through_both, "{through_none}");
+}
+
+#[test]
+fn a_run_of_its_own_setup_is_not_much_larger() {
+    let cx = Context::new();
+    let policies = (Retry::exponential(), Timeout::new(Duration::from_secs(2)));
+    let operation = |_| async { Ok::<_, [u64; 2]>(7_u64) };
+    let size = size_of_val(&try_do(&cx, operation, &policies));
+    assert!(size <= 640, "{size}");
+}
