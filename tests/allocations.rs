@@ -6,9 +6,10 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use allocation_counter::measure;
+use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::clock::Clock;
 use steadfast::policy::Policy;
-use steadfast::{Attempt, Context, Executor, Retry, Timeout, faults, op, try_do, try_op};
+use steadfast::{Attempt, Breaker, Context, Executor, Retry, Timeout, faults, op, try_do, try_op};
 
 /// How many allocations `work` makes once it has been done before.
 fn allocations<R>(mut work: impl FnMut() -> R) -> u64 {
@@ -38,10 +39,7 @@ async fn answer(_: Attempt) -> Result<u32, String> {
 
 async fn pending_once(_: Attempt) -> Result<u32, String> {
     let mut polled = false;
-    poll_fn(move |_| {
-        if std::mem::replace(&mut polled, true) { Poll::Ready(Ok(7)) } else { Poll::Pending }
-    })
-    .await
+    poll_fn(move |_| if std::mem::replace(&mut polled, true) { Poll::Ready(Ok(7)) } else { Poll::Pending }).await
 }
 
 fn executor<P: Policy<u32, String>>(policies: P) -> Executor<P> {
@@ -87,13 +85,35 @@ fn a_success_through_an_executor_allocates_nothing() {
     assert_eq!(allocations(|| executor.clone()), 0);
 }
 
+/// A closed breaker of each kind, one of them with somebody to tell of changes.
+fn breakers() -> [Breaker; 3] {
+    let config = BreakerConfig::default;
+    [config(), config().rule(TripRule::consecutive(5)), config().on_transition(|_| {})].map(Breaker::new)
+}
+
+#[test]
+fn a_success_through_a_closed_breaker_allocates_nothing() {
+    let (retry, timeout) = chain();
+    for breaker in breakers() {
+        let executor = executor((retry.clone(), breaker, timeout.clone()));
+        assert_eq!(allocations(|| finish(executor.run(answer)).unwrap()), 0);
+    }
+    let cx = Context::new();
+    for breaker in breakers() {
+        assert_eq!(allocations(|| finish(try_do(&cx, answer, (&retry, &breaker, &timeout))).unwrap()), 0);
+        assert_eq!(allocations(|| breaker.try_acquire().unwrap().success()), 0);
+    }
+}
+
 #[test]
 fn an_attempt_and_its_deadline_allocate_nothing() {
     let executor = executor(chain());
     let run = || {
         finish(executor.run(async |attempt| {
             let copy = black_box(attempt.clone());
-            Ok::<_, String>(copy.number() + u32::from(copy.deadline().is_some()) + u32::from(copy.remaining().is_some()))
+            Ok::<_, String>(
+                copy.number() + u32::from(copy.deadline().is_some()) + u32::from(copy.remaining().is_some()),
+            )
         }))
     };
     assert_eq!(allocations(|| assert_eq!(run().unwrap(), 3)), 0);

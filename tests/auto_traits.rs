@@ -10,7 +10,7 @@ use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, Wi
 use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
 use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
 use steadfast::{
-    Attempt, CancellationToken, Cancellation, Cause, ConfigError, Context, Error, Executor, Priority, Retry, Timeout,
+    Attempt, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Priority, Retry, Timeout,
     Verdict,
 };
 

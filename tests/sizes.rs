@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast::clock::{Clock, Deadline, Moment};
-use steadfast::{Attempt, Context, Error, Executor, Retry, Timeout, Verdict, try_do};
+use steadfast::{Attempt, Breaker, Context, Error, Executor, Retry, Timeout, Verdict, try_do};
 
 const WORD: usize = size_of::<usize>();
 
@@ -45,6 +45,17 @@ fn the_future_of_a_run_is_small() {
     let through_none = size_of_val(&plain.run(operation));
     assert!(through_both <= 528, "{through_both}");
     assert!(through_none < through_both, "{through_none}");
+}
+
+/// The chain that most executors have, with an error of two words: what the peers need 480 bytes and more for.
+#[test]
+fn the_future_of_a_run_through_a_breaker_too_is_small() {
+    let chain = (Retry::exponential(), Breaker::default(), Timeout::secs(2));
+    let executor = Executor::builder("sizes").policies(chain).build().unwrap();
+    let small = size_of_val(&executor.run(|_| async { Ok::<_, u64>(7_u64) }));
+    let large = size_of_val(&executor.run(|_| async { Ok::<_, [u64; 2]>(7_u64) }));
+    assert!(small <= 528 && large <= 528, "{small}, {large}");
+    assert!(size_of::<Breaker>() <= 4 * WORD, "{}", size_of::<Breaker>());
 }
 
 #[test]

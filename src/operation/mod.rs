@@ -3,8 +3,8 @@
 //! A plain closure is an operation: `Ok` is a success, and any `Err` is taken to be worth another attempt. **Tell the
 //! library which errors are permanent**, in one of these ways:
 //!
-//! * [`faults`]: the closure itself says so, with `.permanent()?` and its like;
-//! * [`op`]: rules beside one closure, `op(f).retry_if(|e| ..)`;
+//! * [`faults()`]: the closure itself says so, with `.permanent()?` and its like;
+//! * [`op()`]: rules beside one closure, `op(f).retry_if(|e| ..)`;
 //! * a judging policy of [`judge`](crate::judge), innermost in a chain, for sharing.
 
 mod faults;
@@ -25,7 +25,7 @@ use crate::outcome::Outcome;
 use crate::policy::Call;
 use crate::verdict::Verdict;
 
-/// What an operation may end with: a `Result`, or an [`Outcome`] that is judged already (which is what [`faults`] gives).
+/// What an operation may end with: a `Result`, or an [`Outcome`] that is judged already (which is what [`faults()`] gives).
 #[diagnostic::on_unimplemented(
     message = "the operation ends with `{Self}`, where `Result<{T}, {E}>` is expected",
     label = "an operation must return a future of a `Result`",

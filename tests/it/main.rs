@@ -2,6 +2,14 @@
 
 mod adapters;
 mod backoff;
+mod breaker;
+mod breaker_cases;
+mod breaker_permit;
+mod breaker_retry;
+mod breaker_table;
+mod breaker_trial;
+mod breaker_window;
+mod breakers;
 mod callbacks;
 mod cancellation;
 mod chain;

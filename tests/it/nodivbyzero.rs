@@ -150,10 +150,13 @@ fn only_the_first_target_that_matches_counts_an_error() {
 fn attempts_for_sees_through_wrapped_errors() {
     let (clock, cx) = at_rest();
     let is_refused = |error: &anyhow::Error| {
-        error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused))
+        error.chain().any(|cause| {
+            cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused)
+        })
     };
     let refused = || Err::<(), _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
-    let operation = op(|_| async move { refused().map_err(|io| anyhow::Error::from(io).context("fetching the invoice")) });
+    let operation =
+        op(|_| async move { refused().map_err(|io| anyhow::Error::from(io).context("fetching the invoice")) });
     let run = steadfast::try_op(&cx, operation.attempts_for(2, is_refused), Retry::immediate().max_attempts(9));
     assert_eq!(clock.block_on(run).unwrap_err().attempts(), 2);
 }
@@ -181,7 +184,9 @@ fn retry_after_takes_precedence_over_backoff_and_delay_function() {
         let seen = scenario(move || retry.clone()).everywhere([throttled("busy", secs(3)), ok(())]);
         assert!((secs(3)..=ms(3_300)).contains(&seen.took), "{:?}", seen.took);
     }
-    let wrapped = || (Retry::fixed(secs(9)), retry_after(|error: &String| error.strip_prefix("busy for ")?.parse().ok().map(secs)));
+    let wrapped = || {
+        (Retry::fixed(secs(9)), retry_after(|error: &String| error.strip_prefix("busy for ")?.parse().ok().map(secs)))
+    };
     let seen = scenario(wrapped).typed([err("busy for 3".to_owned()), ok(())]);
     assert!((secs(3)..=ms(3_300)).contains(&seen.took));
 }
@@ -259,7 +264,8 @@ fn a_cancelled_error_carries_both_what_ended_it_and_the_last_error() {
 #[test]
 fn a_client_has_defaults_that_a_call_can_change() {
     let (clock, _) = at_rest();
-    let client = Executor::builder("client").policies(Retry::immediate().max_attempts(5)).clock(&clock).build().unwrap();
+    let client =
+        Executor::builder("client").policies(Retry::immediate().max_attempts(5)).clock(&clock).build().unwrap();
     let attempts = |cx: &Context| {
         let run = client.run_with(cx, |_| async { Err::<(), _>("down") });
         clock.block_on(run).unwrap_err().attempts()

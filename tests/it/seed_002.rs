@@ -37,10 +37,7 @@ fn an_open_circuit_is_a_matchable_error_and_not_a_permanent_one() {
     assert!(!error.is_exhausted() && !error.is_timeout() && !error.is_cancelled());
     assert_ne!(error.verdict(), Verdict::Permanent);
     assert_eq!(error.verdict(), Verdict::Rejected { retry_after: Some(Refuses::PAUSE) });
-    assert_eq!(
-        error.to_string(),
-        "circuit breaker open, next trial in 60 s (after 2 attempts; last error: down)"
-    );
+    assert_eq!(error.to_string(), "circuit breaker open, next trial in 60 s (after 2 attempts; last error: down)");
 }
 
 #[test]
