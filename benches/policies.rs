@@ -7,13 +7,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use divan::{Bencher, black_box};
+use divan::{Bencher, Divan, black_box};
 use futures::FutureExt;
 use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::{Breaker, Clock, Executor, Policy, Retry, Timeout};
 
 fn main() {
-    divan::main();
+    // A call takes less than a reading of the timer: many of them make a sample.
+    Divan::default().sample_size(1_000).config_with_args().main();
 }
 
 #[divan::bench]

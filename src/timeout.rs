@@ -111,13 +111,11 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
         async move {
             let at = limit.after(call.now());
             let frame = Frame::until(call, at);
-            // A nearer limit outside will end this try first: then only that one needs a timer.
-            let at = if frame.scope.deadline < at { Moment::NEVER } else { at };
             // What is inside is dropped at the end of this statement, after the scope was told why.
             let raced = Limited {
                 scope: &frame.scope,
                 inner: next.call(call.within(&frame)),
-                alarm: Alarm::new(frame.scope.core, at),
+                alarm: Alarm::new(frame.scope.core, frame.scope.alarm_at(at)),
             }
             .await;
             match raced {

@@ -1,5 +1,8 @@
 //! Which types can be sent, shared and unpinned: a promise that a private field can break without a word.
 
+use steadfast::breaker::{
+    self, AbandonedTrial, BreakerConfig, Counts, Permit, Rejected, State, Transition, TripRule,
+};
 use steadfast::chain::BoxPolicy;
 use steadfast::clock::{Clock, Deadline, ManualClock, Moment, Sleep};
 use steadfast::error::{BoxError, Full, Kind, Limit, Name, Opaque, Refusal};
@@ -10,7 +13,7 @@ use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, Wi
 use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
 use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
 use steadfast::{
-    Attempt, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Priority, Retry, Timeout,
+    Attempt, Breaker, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Priority, Retry, Timeout,
     Verdict,
 };
 
@@ -34,6 +37,32 @@ fn what_a_caller_holds_can_go_anywhere() {
     owned::<Report<u32, String>>();
     owned::<Stopped>();
     all::<With<'_, Retry, Timeout>>();
+}
+
+#[test]
+fn a_breaker_and_what_it_gives_can_be_shared() {
+    owned::<Breaker>();
+    owned::<BreakerConfig>();
+    owned::<TripRule>();
+    owned::<AbandonedTrial>();
+    owned::<Counts>();
+    owned::<State>();
+    owned::<Transition>();
+    owned::<breaker::Cause>();
+    owned::<Rejected>();
+    // It may be given back by another thread than the one that took it.
+    owned::<Permit>();
+}
+
+#[cfg(feature = "reqwest")]
+#[test]
+fn a_client_and_what_it_gives_can_be_sent() {
+    use steadfast::reqwest::{BodyError, Client, NotRepeated, RequestBuilder};
+    owned::<Client>();
+    send::<RequestBuilder>();
+    owned::<steadfast::reqwest::Error>();
+    owned::<BodyError>();
+    owned::<NotRepeated>();
 }
 
 #[test]

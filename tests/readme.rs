@@ -57,5 +57,5 @@ fn blocks<'a>(markdown: &'a str, language: &str) -> Vec<&'a str> {
 
 /// Cargo runs tests in the folder of the manifest.
 fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap()
+    fs::read_to_string(path).expect("it is a text file of this repository")
 }

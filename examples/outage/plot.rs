@@ -126,11 +126,12 @@ impl Svg {
 
     fn breaker(&mut self, changes: &[Change]) {
         self.text(LEFT - 8.0, BAND_BOTTOM - 7.0, "end", "tick", "breaker");
+        let changes: Vec<_> = changes.iter().filter(|change| change.at < script::length()).collect();
         let ends = changes.iter().map(|change| change.at).chain([script::length()]);
         let states = [State::Closed].into_iter().chain(changes.iter().map(|change| change.to));
         let mut from = Duration::ZERO;
         for (state, to) in states.zip(ends) {
-            let (left, right) = (x(from), x(to.min(script::length())));
+            let (left, right) = (x(from), x(to));
             let (class, name) = match state {
                 State::Open => ("open", "open"),
                 State::HalfOpen => ("half", "half-open"),

@@ -166,6 +166,13 @@ impl<'run> Scope<'run> {
         self.started.load(Relaxed)
     }
 
+    /// When a limit of this scope at `at` needs a timer: never, if a nearer limit outside will end everything before.
+    // By value: a comparison in the policy itself would borrow `at`, and keep it in the future of every call.
+    #[inline]
+    pub(crate) fn alarm_at(&self, at: Moment) -> Moment {
+        if self.deadline < at { Moment::NEVER } else { at }
+    }
+
     pub(crate) fn give_up(&self, reason: Reason) {
         self.reason.store(reason as u8, Relaxed);
     }

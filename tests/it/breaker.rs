@@ -1,7 +1,6 @@
 //! The breaker as a handle: settings, clocks, names, two-step permits, what can be seen of it, and listeners.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use steadfast::breaker::{
@@ -12,7 +11,7 @@ use steadfast::clock::Clock;
 use steadfast::error::{ConfigError, Kind, Opaque};
 use steadfast::{Context, Error, Executor, Retry, Timeout, Verdict, try_do};
 
-use crate::breakers::{Bench, OPEN_TIME, Trial, consecutive, counting, logging, panics};
+use crate::breakers::{Bench, OPEN_TIME, Trial, consecutive, counting, logging};
 use crate::support::{at_rest, ms, secs};
 
 #[test]
@@ -135,7 +134,9 @@ fn a_second_clock_is_refused_everywhere() {
     type Bind = fn(&Breaker, &Clock, &Context);
     let binds: [Bind; 3] = [
         |breaker, clock, _| breaker.bind(clock.clone()).unwrap(),
-        |breaker, clock, _| drop(Executor::builder("a").policies(breaker.clone()).clock(clock.clone()).build().unwrap()),
+        |breaker, clock, _| {
+            drop(Executor::builder("a").policies(breaker.clone()).clock(clock.clone()).build().unwrap())
+        },
         |breaker, _, cx| {
             let run = try_do(cx, async |_| Ok::<_, ()>(()), breaker);
             assert!(tokio_test::task::spawn(run).poll().is_ready());
@@ -158,12 +159,11 @@ fn a_second_clock_is_refused_everywhere() {
 
 #[test]
 fn without_a_run_a_breaker_is_bound_to_the_tokio_clock_by_its_first_permit() {
-    let uses: [fn(&Breaker); 2] =
-        [|breaker| drop(breaker.try_acquire()), |breaker| breaker.record(Verdict::Success)];
+    let uses: [fn(&Breaker); 2] = [|breaker| drop(breaker.try_acquire()), |breaker| breaker.record(Verdict::Success)];
     for first_use in uses {
         let breaker = Breaker::default();
         first_use(&breaker);
-        assert!(breaker.bind(&Clock::manual()).is_err());
+        assert!(breaker.bind(Clock::manual()).is_err());
         breaker.bind(Clock::tokio()).unwrap();
     }
 }
@@ -171,16 +171,20 @@ fn without_a_run_a_breaker_is_bound_to_the_tokio_clock_by_its_first_permit() {
 #[test]
 fn looking_at_a_breaker_does_not_bind_it() {
     let breaker = Breaker::default();
-    assert_eq!((breaker.state(), breaker.counts(), breaker.remaining_open()), (State::Closed, Counts::default(), secs(0)));
+    assert_eq!(
+        (breaker.state(), breaker.counts(), breaker.remaining_open()),
+        (State::Closed, Counts::default(), secs(0))
+    );
     assert_eq!(format!("{breaker:?}"), "Breaker { name: None, state: Closed, .. }");
-    breaker.bind(&Clock::manual()).unwrap();
+    breaker.bind(Clock::manual()).unwrap();
 }
 
 #[test]
 fn one_breaker_serves_executors_of_different_results() {
     let clock = Clock::manual();
     let breaker = Breaker::new(consecutive(2));
-    let users = Executor::builder("users").policies((Retry::immediate(), breaker.clone())).clock(&clock).build().unwrap();
+    let users =
+        Executor::builder("users").policies((Retry::immediate(), breaker.clone())).clock(&clock).build().unwrap();
     let sizes = Executor::builder("sizes").policies(breaker.clone()).clock(&clock).build().unwrap();
     clock.block_on(async {
         let error: Error<u16> = sizes.run(async |_| Err::<u64, _>(503)).await.unwrap_err();
@@ -255,7 +259,8 @@ fn a_breaker_may_stay_open_for_ever() {
 #[test]
 fn a_listener_is_told_of_every_change_in_order_with_what_was_counted() {
     let rate = TripRule::failure_rate(0.5).minimum_calls(4);
-    let (config, log) = logging(BreakerConfig::default().rule(rate).open_for(OPEN_TIME).trials(2).successes_to_close(2));
+    let (config, log) =
+        logging(BreakerConfig::default().rule(rate).open_for(OPEN_TIME).trials(2).successes_to_close(2));
     let bench = Bench::closed(config);
     let start = bench.clock.now();
     bench.succeed();
@@ -286,42 +291,6 @@ fn a_listener_is_told_of_every_change_in_order_with_what_was_counted() {
     assert_eq!(log.entries()[4].counts.consecutive_successes, 2);
     let times: Vec<_> = log.entries().iter().map(|change| change.at.since(start)).collect();
     assert_eq!(times, [0, 31, 31, 61, 61].map(secs));
-}
-
-#[test]
-fn a_listener_may_use_the_breaker_that_told_it() {
-    let breaker: Arc<OnceLock<(Breaker, Context)>> = Arc::default();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let (handle, lines) = (Arc::clone(&breaker), Arc::clone(&told));
-    let config = consecutive(1).on_transition(move |change| {
-        let (breaker, cx) = handle.get().unwrap();
-        let mut run = tokio_test::task::spawn(try_do(cx, async |_| Ok::<_, ()>(()), breaker));
-        let run = tokio_test::assert_ready!(run.poll()).is_ok();
-        lines.lock().unwrap().push((change.to, breaker.state(), breaker.counts().calls, breaker.remaining_open(), run));
-    });
-    let bench = Bench::closed(config);
-    breaker.get_or_init(|| (bench.breaker.clone(), bench.cx.clone()));
-    bench.trip();
-    bench.clock.advance(OPEN_TIME);
-    bench.succeed();
-    let expected = [
-        (State::Open, State::Open, 0, OPEN_TIME, false),
-        (State::HalfOpen, State::HalfOpen, 0, secs(0), false),
-        (State::Closed, State::Closed, 0, secs(0), true),
-    ];
-    assert_eq!(*told.lock().unwrap(), expected);
-}
-
-#[test]
-fn a_listener_that_panics_harms_nobody() {
-    let (config, log) = logging(consecutive(1).on_transition(|_| panics()));
-    let bench = Bench::closed(config);
-    bench.fail();
-    assert_eq!(bench.breaker.state(), State::Open);
-    bench.clock.advance(OPEN_TIME);
-    bench.succeed();
-    assert_eq!(bench.breaker.state(), State::Closed);
-    assert_eq!(log.states(), [State::Open, State::HalfOpen, State::Closed], "the next listener is told");
 }
 
 #[test]

@@ -344,7 +344,8 @@ fn close_and_open_race() {
 fn timeout_completion_race_double_report() {
     // Calls that end at about their limit, on several threads, with the clock going on beside them.
     const CALLS: u32 = 10_000;
-    let bench = Bench::closed(counting().rule(TripRule::failure_rate(1.0).window(60, secs(60)).minimum_calls(CALLS * 2)));
+    let bench =
+        Bench::closed(counting().rule(TripRule::failure_rate(1.0).window(60, secs(60)).minimum_calls(CALLS * 2)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
     let tasks: Vec<_> = (0..CALLS)
         .map(|number| {
@@ -359,7 +360,7 @@ fn timeout_completion_race_double_report() {
             })
         })
         .collect();
-    while !tasks.iter().all(|task| task.is_finished()) {
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
         bench.clock.advance(ms(1));
         thread::yield_now();
     }

@@ -110,7 +110,10 @@ fn a_limit_that_passes_in_the_wait_between_two_attempts_counts_nothing_more() {
 fn a_panic_counts_as_a_failure_whatever_else_is_going_on() {
     let in_a_task = |bench: &Bench| {
         let chain = (Timeout::secs(5), Retry::fixed(secs(1)), &bench.breaker, Timeout::secs(3));
-        assert_eq!(panic_of(|| drop(bench.through(chain, async |_| panics::<Result<(), ()>>()))), "the operation's own");
+        assert_eq!(
+            panic_of(|| drop(bench.through(chain, async |_| panics::<Result<(), ()>>()))),
+            "the operation's own"
+        );
     };
     assert_eq!(effects(in_a_task), (Closed::Failure, Trial::Reopened));
 }
@@ -131,9 +134,7 @@ fn the_panic_of_one_try_is_not_that_of_the_next() {
     let bench = Bench::closed(counting());
     let calls = Script::new(&bench.clock, [err::<(), _>("panics"), hangs()]);
     let chain = (GivesUp(None), Catches, &bench.breaker);
-    let run = bench.through(chain, async |_| {
-        calls.call_plain().await.map_err(|_| panics::<()>())
-    });
+    let run = bench.through(chain, async |_| calls.call_plain().await.map_err(|_| panics::<()>()));
     run.unwrap_err();
     assert_eq!((calls.calls().len(), bench.counted()), (2, (1, 1)));
 }
@@ -284,8 +285,11 @@ fn a_stream_that_a_retry_gives_up_is_not_counted_twice() {
 fn every_way_out_gives_the_place_back_in_the_end() {
     // Whatever happened to it, a breaker is half-open again after the open time.
     let bench = Bench::half_open(consecutive(1));
-    let executor =
-        Executor::builder("x").policies((Retry::immediate(), bench.breaker.clone())).clock(&bench.clock).build().unwrap();
+    let executor = Executor::builder("x")
+        .policies((Retry::immediate(), bench.breaker.clone()))
+        .clock(&bench.clock)
+        .build()
+        .unwrap();
     for _ in 0..3 {
         let mut run = tokio_test::task::spawn(executor.run(|_| hangs_for_ever()));
         tokio_test::assert_pending!(run.poll());

@@ -150,7 +150,8 @@ fn a_success_ends_the_row_of_failures() {
 #[test]
 fn what_is_not_tried_again_is_not_a_failure() {
     type Ends = fn() -> Fault<u16>;
-    let ends: [(Ends, u64); 3] = [(|| Fault::Permanent(404), 1), (|| Fault::Transient(404), 1), (|| Fault::Ignored(0), 0)];
+    let ends: [(Ends, u64); 3] =
+        [(|| Fault::Permanent(404), 1), (|| Fault::Transient(404), 1), (|| Fault::Ignored(0), 0)];
     for (end, calls) in ends {
         let bench = Bench::closed(counting());
         let chain = (thrice(), &bench.breaker, retry_if(|code: &u16| *code >= 500));

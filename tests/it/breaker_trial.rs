@@ -36,7 +36,11 @@ fn a_trial_that_never_reports_wedges_nothing() {
     assert_eq!(bench.breaker.state(), State::Open, "it has expired, whether or not a call has looked");
     assert_eq!(bench.breaker.remaining_open(), OPEN_TIME);
     bench.clock.advance(secs(10));
-    assert_eq!(bench.breaker.try_acquire().unwrap_err().retry_after(), Some(OPEN_TIME - secs(10)), "from the expiry on");
+    assert_eq!(
+        bench.breaker.try_acquire().unwrap_err().retry_after(),
+        Some(OPEN_TIME - secs(10)),
+        "from the expiry on"
+    );
     let expired = log.entries().pop().unwrap();
     assert_eq!((expired.cause, expired.at), (Cause::TrialExpired, granted + OPEN_TIME));
     bench.clock.advance(OPEN_TIME - secs(10));

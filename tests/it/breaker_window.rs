@@ -153,7 +153,11 @@ fn old_seconds_leave_the_window_one_by_one() {
     let mut seen = Vec::new();
     for round in 0..8 {
         bench.succeed();
-        if round < 3 { bench.fail() } else { bench.succeed() }
+        if round < 3 {
+            bench.fail()
+        } else {
+            bench.succeed()
+        }
         seen.push(bench.counted());
         bench.clock.advance(secs(2));
     }
@@ -188,10 +192,13 @@ fn refused_calls_are_counted_apart_and_not_in_the_window() {
 #[test]
 fn values_can_be_failures() {
     let bench = Bench::closed(consecutive(2));
-    let chain = (&bench.breaker, steadfast::judge::classify(|result: &Result<bool, _>| match result {
-        Ok(false) => Verdict::Transient,
-        _ => Verdict::Success,
-    }));
+    let chain = (
+        &bench.breaker,
+        steadfast::judge::classify(|result: &Result<bool, _>| match result {
+            Ok(false) => Verdict::Transient,
+            _ => Verdict::Success,
+        }),
+    );
     assert!(!bench.through::<_, (), _, _>(&chain, async |_| Ok(false)).unwrap());
     assert!(!bench.through::<_, (), _, _>(&chain, async |_| Ok(false)).unwrap());
     assert_eq!(bench.breaker.state(), State::Open);
@@ -247,8 +254,11 @@ fn callback_reads_breaker_deadlock() {
     (0..3).for_each(|_| bench.fail());
     bench.clock.advance(OPEN_TIME);
     bench.succeed();
-    let expected =
-        [(State::Open, State::Open, 0, false), (State::HalfOpen, State::HalfOpen, 0, false), (State::Closed, State::Closed, 0, true)];
+    let expected = [
+        (State::Open, State::Open, 0, false),
+        (State::HalfOpen, State::HalfOpen, 0, false),
+        (State::Closed, State::Closed, 0, true),
+    ];
     assert_eq!(*told.lock().unwrap(), expected, "it sees the new state");
 }
 

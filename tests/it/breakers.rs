@@ -230,7 +230,7 @@ impl<T: Send, E: Send> Policy<T, E> for GivesUp {
     }
 }
 
-/// Runs two tries at once, the second through `backup`, and takes the one that ends first.
+/// Runs two tries at once, as a hedge does, and takes the one that ends first.
 pub(crate) struct Races;
 
 impl Settings for Races {}
@@ -238,8 +238,7 @@ impl Settings for Races {}
 impl<T: Send, E: Send> Policy<T, E> for Races {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let (first, second) = (Frame::inside(call), Frame::inside(call));
-        let mut lanes =
-            (Box::pin(next.call(call.within(&first))), Box::pin(next.call(call.within(&second))));
+        let mut lanes = (Box::pin(next.call(call.within(&first))), Box::pin(next.call(call.within(&second))));
         let (outcome, loser) = poll_fn(|cx| {
             if let Poll::Ready(outcome) = lanes.0.as_mut().poll(cx) {
                 return Poll::Ready((outcome, &second));

@@ -217,7 +217,7 @@ fn a_judging_policy_outside_of_one_that_reads_verdicts_is_refused() {
     let run = try_do(&cx, |_| async { Ok::<_, Status>(()) }, (retry_if(|_: &Status| true), Retry::immediate()));
     let error = clock.block_on(run).unwrap_err();
     assert_eq!((error.kind(), error.attempts()), (Kind::Misconfigured, 0));
-    assert!(error.to_string().contains("retry_if"), "{error}", error = error.to_string());
+    assert!(error.to_string().contains("retry_if"), "{error}");
 }
 
 impl std::fmt::Display for Status {

@@ -1,4 +1,5 @@
 //! Behaviour through the public API, on the manual clock. One binary: it links once. The modules mirror `src/lib.rs`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy does not take the helpers of tests for tests")]
 
 mod adapters;
 mod backoff;

@@ -171,7 +171,8 @@ fn faults_mark_errors_where_they_arise_and_convert_them() {
 #[test]
 fn each_mark_is_its_verdict_and_a_question_mark_alone_means_transient() {
     let (clock, cx) = at_rest();
-    let verdict = |mark: fn(Result<(), &'static str>) -> Result<(), Fault<&'static str>>| {
+    type Mark = fn(Result<(), &'static str>) -> Result<(), Fault<&'static str>>;
+    let verdict = |mark: Mark| {
         let probe = crate::policies::Probe::default();
         let operation = faults(move |_| async move { mark(Err("x")) });
         clock.block_on(try_do(&cx, operation, probe.clone())).unwrap_err();

@@ -47,6 +47,7 @@ impl Plain {
 }
 
 #[rustfmt::skip]
+#[expect(clippy::redundant_closure_for_method_calls, reason = "it is what a user writes")]
 async fn once_and_per_dependency(id: u32) -> AnyResult<[u32; 4]> {
     let client = Punctual;
 
