@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use pin_project::{pin_project, pinned_drop};
+use pin_project::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::attempt::Attempt;
@@ -43,7 +43,8 @@ use crate::verdict::Verdict;
 ///
 /// # Errors
 /// An [`Error`] that says why there is no result. Settings that cannot work end the run with
-/// [`Kind::Misconfigured`](crate::error::Kind::Misconfigured) before anything is started, and so does a context that is cancelled already.
+/// [`Kind::Misconfigured`](crate::error::Kind::Misconfigured) before anything is started. An already cancelled context runs
+/// nothing either.
 ///
 /// # Cancel safety
 /// Dropping the future drops the running attempt and gives everything back: permits, places, timers.
@@ -125,9 +126,8 @@ where
         core.emit(1, 0, || What::RunStarted);
         // The chain is dropped at the end of this statement, after the scope was told why.
         let raced = Race {
-            scope: &frame.scope,
             chain: policies.run(Call::first(&frame, operation.streams()), Leaf(&operation)),
-            slot: Slot::default(),
+            seat: Seat { scope: &frame.scope, slot: Slot::default() },
             watch: None,
         }
         .await;
@@ -227,13 +227,12 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -
 }
 
 /// Races the chain against the caller's token, the executor's shutdown and the deadline, a ready result first.
-#[pin_project(PinnedDrop)]
+#[pin_project]
 struct Race<'a, 'run, F> {
-    scope: &'a Scope<'run>,
     #[pin]
     chain: F,
-    /// Among the waiting of the executor, if there is one.
-    slot: Slot,
+    /// Dropped after the chain: a run is waiting until all that it holds is given back.
+    seat: Seat<'a, 'run>,
     /// Made when the chain is first pending, and only if the caller brought something to watch.
     watch: Option<Pin<Box<Watch<'run>>>>,
 }
@@ -244,23 +243,29 @@ impl<F: Future> Future for Race<'_, '_, F> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Result<F::Output, Cause>> {
         let this = self.project();
-        let core = this.scope.core;
+        let Seat { scope, slot } = this.seat;
+        let core = scope.core;
         core.begin_poll();
         if let Poll::Ready(outcome) = this.chain.poll(cx) {
             return Poll::Ready(Ok(outcome));
         }
-        let cause = pending(core, this.slot, this.watch, cx);
+        let cause = pending(core, slot, this.watch, cx);
         cause.map(|cause| {
-            this.scope.give_up(cause.into());
+            scope.give_up(cause.into());
             Err(cause)
         })
     }
 }
 
-#[pinned_drop]
-impl<F> PinnedDrop for Race<'_, '_, F> {
+/// The run's place among the waiting of the executor, if there is one.
+struct Seat<'a, 'run> {
+    scope: &'a Scope<'run>,
+    slot: Slot,
+}
+
+impl Drop for Seat<'_, '_> {
     #[inline]
-    fn drop(self: Pin<&mut Self>) {
+    fn drop(&mut self) {
         if self.slot != Slot::default()
             && let Some(life) = self.scope.core.life()
         {
@@ -279,7 +284,8 @@ fn pending<'run>(
     if !core.is_quiet() {
         let watch = watch.get_or_insert_with(|| Box::pin(Watch::new(core)));
         if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
-            return Poll::Ready(cause);
+            // Of several causes at once the same one counts everywhere.
+            return Poll::Ready(core.ended().unwrap_or(cause));
         }
     }
     match core.life() {

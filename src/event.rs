@@ -32,7 +32,7 @@ pub enum What {
     AttemptStarted,
     /// The operation ended and was judged. An attempt that is dropped has no such event.
     AttemptFinished {
-        /// The judgement.
+        /// The judgement of the operation; a [judging policy](crate::judge) may revise it afterwards.
         verdict: Verdict,
     },
     /// Another attempt will be made.
@@ -52,7 +52,8 @@ pub enum What {
         /// What it said.
         kind: Kind,
     },
-    /// The run is over. A run that its caller drops has no such event.
+    /// The run is over. A run that its caller drops has no such event; one that is refused before it begins, because the
+    /// executor is closed or the context cancelled, has no other.
     RunFinished {
         /// What the error says, or `None` after a success.
         error: Option<Kind>,

@@ -1,5 +1,6 @@
 //! How an executor ends: it is open, then closed, then shut down, and it knows which of its runs are still waiting.
 
+use std::mem;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -75,17 +76,17 @@ impl Life {
     /// Ready once the executor is shut down; until then the task is woken when it is. Takes a slot at the first call, which
     /// its owner gives back with [`leave`](Life::leave).
     pub(crate) fn poll_shut_down(&self, slot: &mut Slot, cx: &mut Context<'_>) -> Poll<()> {
-        let waker = cx.waker();
+        // Wakers are foreign code: they are cloned and dropped outside of the lock.
+        let waker = cx.waker().clone();
         if *slot == Slot::default() {
             let shard = thread_slot() % SHARDS;
-            let key = self.shards[shard].lock().insert(waker.clone());
+            let key = self.shards[shard].lock().insert(waker);
             *slot = Slot { shard: shard as u32, key: key as u32 };
         } else {
             let mut wakers = self.shards[slot.shard as usize].lock();
-            let known = &mut wakers[slot.key as usize];
-            if !known.will_wake(waker) {
-                known.clone_from(waker);
-            }
+            let unused = mem::replace(&mut wakers[slot.key as usize], waker);
+            drop(wakers);
+            drop(unused);
         }
         if self.is_shut_down() { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -1,8 +1,6 @@
 //! Which types can be sent, shared and unpinned: a promise that a private field can break without a word.
 
-use steadfast::breaker::{
-    self, AbandonedTrial, BreakerConfig, Counts, Permit, Rejected, State, Transition, TripRule,
-};
+use steadfast::breaker::{self, AbandonedTrial, BreakerConfig, Counts, Permit, Rejected, State, Transition, TripRule};
 use steadfast::chain::BoxPolicy;
 use steadfast::clock::{Clock, Deadline, ManualClock, Moment, Sleep};
 use steadfast::error::{BoxError, Full, Kind, Limit, Name, Opaque, Refusal};
@@ -13,8 +11,8 @@ use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, Wi
 use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
 use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
 use steadfast::{
-    Attempt, Breaker, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Priority, Retry, Timeout,
-    Verdict,
+    Attempt, Breaker, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Priority, Retry,
+    Timeout, Verdict,
 };
 
 fn all<T: Send + Sync + Unpin>() {}

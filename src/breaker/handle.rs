@@ -68,7 +68,9 @@ impl Breaker {
     /// with [`Kind::Misconfigured`](crate::error::Kind::Misconfigured), and [`try_acquire`](Breaker::try_acquire) rejects.
     pub fn new(config: BreakerConfig) -> Breaker {
         let checked = config.check();
-        Breaker { shared: Arc::new(Shared { core: Core::new(config), clock: OnceLock::new(), checked }), name: None }
+        // Settings that were refused are not used: they may ask for a window of gigabytes.
+        let core = Core::new(if checked.is_ok() { config } else { BreakerConfig::default() });
+        Breaker { shared: Arc::new(Shared { core, clock: OnceLock::new(), checked }), name: None }
     }
 
     /// Names this handle, for errors: without a name they carry that of the executor.
@@ -112,7 +114,7 @@ impl Breaker {
     /// # Errors
     /// [`Rejected`] while the breaker is open, and while it is half-open and its trials are running.
     pub fn try_acquire(&self) -> Result<Permit, Rejected> {
-        self.shared.checked.clone().map_err(|config| Rejected::new(self.name(), None, Some(config)))?;
+        self.check().map_err(|config| Rejected::new(self.name(), None, Some(config)))?;
         match self.core().try_acquire(self.now(), || None) {
             Ok(ticket) => Ok(Permit::new(self.clone(), ticket)),
             Err(refused) => Err(Rejected::new(self.name(), refused.retry_after, None)),
@@ -141,6 +143,12 @@ impl Breaker {
     #[must_use]
     pub fn remaining_open(&self) -> Duration {
         self.core().remaining_open(self.now_unbound())
+    }
+
+    /// Whether its settings and its name can work.
+    fn check(&self) -> Result<(), ConfigError> {
+        self.shared.checked.clone()?;
+        self.name.clone().transpose().map(drop)
     }
 
     #[inline]
@@ -173,8 +181,7 @@ impl Default for Breaker {
 impl Settings for Breaker {
     fn validate(&self, site: &mut Site<'_>) -> Result<(), ConfigError> {
         site.reads_verdicts("Breaker")?;
-        self.shared.checked.clone()?;
-        self.name.clone().transpose()?;
+        self.check()?;
         self.bind(site.clock())
     }
 }

@@ -111,10 +111,11 @@ impl Breaker {
         Outcome::rejected(error)
     }
 
-    /// A result that outlives the run may still fail: leaves somebody behind who tells.
+    /// A result that outlives the run may still fail: leaves somebody behind who tells. One that is a failure already counts
+    /// once.
     #[cold]
     fn watch_tail<T, E>(&self, mut outcome: Outcome<T, E>) -> Outcome<T, E> {
-        if outcome.result.is_ok() {
+        if outcome.result.is_ok() && !outcome.verdict.is_failure() {
             outcome.tail_mut().push(LateFailure::new(self.clone()));
         }
         outcome

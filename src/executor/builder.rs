@@ -70,9 +70,9 @@ impl<P> Builder<P> {
     where
         P: Settings,
     {
-        self.policies.validate(&mut Site::new(&self.clock))?;
         let Builder { name, clock, rng, observers, policies } = self;
         let name = name?;
+        policies.validate(&mut Site::new(&clock))?;
         let life = Arc::new(Life::default());
         let setup = Setup { name: Some(name), clock, rng, observers, life: Some(Arc::clone(&life)) };
         Ok(Executor(Arc::new(Shared { name, life, setup, policies })))

@@ -219,8 +219,8 @@ impl<P> Executor<P> {
 
     /// Waits until the executor is closed and no run is waiting any more.
     ///
-    /// A run counts from the first time that it has to wait for something; one that has never been pending ends within the
-    /// poll that is running.
+    /// A run counts from the first time that it has to wait for something. One whose first poll is under way on another
+    /// thread is not known yet; it was admitted before the executor was closed, and may go on to wait.
     ///
     /// # Cancel safety
     /// Safe: it changes nothing.

@@ -149,7 +149,9 @@ where
 {
     move |attempt| {
         let token = CancellationToken::new();
-        WithToken { future: f(attempt, token.clone()), abandoned: Some(token.drop_guard()) }
+        // Before the call: a closure that has spawned work may still panic.
+        let abandoned = Some(token.clone().drop_guard());
+        WithToken { future: f(attempt, token), abandoned }
     }
 }
 

@@ -42,7 +42,6 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                     call.frame().last.stop(Stopped::Ended(cause));
                     return ended(cause);
                 }
-                call.scope().core.forget_now();
                 call = call.again();
             }
         }
@@ -87,8 +86,11 @@ impl Retry {
             last.stop(why);
             ControlFlow::Break(outcome)
         };
-        if outcome.is_stopped() {
-            return stop(Stopped::Forbidden, outcome);
+        match outcome.mark {
+            Mark::Stop => return stop(Stopped::Forbidden, outcome),
+            // A retry inside of this one has said why.
+            Mark::Ended => return ControlFlow::Break(outcome),
+            Mark::None | Mark::Counted => {}
         }
         if let Some(cause) = call.ended() {
             return stop(Stopped::Ended(cause), outcome.end(cause.into()));
@@ -106,6 +108,7 @@ impl Retry {
             Ok(wait) => wait,
             Err(limit) => return stop(Stopped::Limit(limit), self.given_up(outcome, limit)),
         };
+        last.go_on();
         self.announce(call, wait, &outcome);
         tries.made = tries.made.saturating_add(1);
         if self.schedule.jitter == Jitter::Decorrelated {
@@ -145,7 +148,7 @@ impl Retry {
             return Ok(wait);
         }
         let next = core.look() + wait;
-        if next >= deadline {
+        if !deadline.is_never() && next >= deadline {
             Err(Limit::Deadline)
         } else if next > tries.until {
             Err(Limit::Elapsed)

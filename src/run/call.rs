@@ -143,9 +143,11 @@ impl<'run, E> Call<'run, E> {
         Attempt::new(scope.core.clock(), scope.deadline, self.number(), self.hedge())
     }
 
-    /// The next try after this one: its number is higher than that of any try whose operation was started.
+    /// The next try after this one: its number is higher than that of any try whose operation was started. It begins with a
+    /// new look at the clock, since the try before may have taken long within this poll.
     #[must_use]
     pub fn again(self) -> Call<'run, E> {
+        self.scope().core.forget_now();
         let number = self.tries().saturating_add(1);
         Call { which: self.which.with_number(number), ..self }
     }

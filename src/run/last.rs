@@ -18,7 +18,7 @@ pub(crate) struct Spoken<E> {
     at: u32,
     /// Errors before `error`, oldest first, if a retry keeps them.
     pub(crate) history: Option<Vec<E>>,
-    /// How many errors a retry keeps, the last one included.
+    /// How many errors a retry keeps, the last one included; at least 1 where there is a history.
     keep: usize,
     pub(crate) stopped: Option<Stopped>,
     /// The last wait of each retry whose jitter goes on from there, by the retry's address.
@@ -51,7 +51,8 @@ impl<E> Last<E> {
         Last(Mutex::new(None))
     }
 
-    /// Takes over what a failed attempt said after `at` tries, and keeps at most `keep` errors in all.
+    /// Takes over what a failed attempt said after `at` tries, and keeps the last `keep` errors of the run, or as many as
+    /// another retry has asked for.
     pub(crate) fn keep(&self, error: Option<E>, at: u32, keep: usize) {
         let mut dropped = Vec::new();
         self.with(|spoken| {
@@ -62,6 +63,8 @@ impl<E> Last<E> {
                 }
                 None => None,
             };
+            // Of several retries the one that keeps most decides.
+            let keep = spoken.keep.max(keep);
             spoken.keep = keep;
             if keep == 0 {
                 dropped.extend(before);
@@ -105,6 +108,13 @@ impl<E> Last<E> {
 
     pub(crate) fn stop(&self, why: Stopped) {
         self.with(|spoken| spoken.stopped = Some(why));
+    }
+
+    /// Another attempt is made: what a retry further inside has given up for is no longer the reason.
+    pub(crate) fn go_on(&self) {
+        if let Some(spoken) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            spoken.stopped = None;
+        }
     }
 
     /// Attaches the last error and its history to `error`, if it has no operation's error of its own.
