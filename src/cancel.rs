@@ -91,7 +91,8 @@ impl Cancellation {
         self.0.deadline.as_ref()
     }
 
-    /// Waits until any source asks for an end, and says which.
+    /// Waits until any source asks for an end, and says which. For as long as it waits it counts among what
+    /// [`Executor::drained`](crate::Executor::drained) waits for.
     ///
     /// # Cancel safety
     /// Safe: dropping the future leaves nothing behind, and a later call sees the same end.

@@ -46,6 +46,10 @@ use crate::verdict::Verdict;
 /// [`Kind::Misconfigured`](crate::error::Kind::Misconfigured) before anything is started. An already cancelled context runs
 /// nothing either.
 ///
+/// # Panics
+/// On the default clock, if something has to wait outside of a tokio runtime with a timer. A panic of the operation reaches
+/// the caller.
+///
 /// # Cancel safety
 /// Dropping the future drops the running attempt and gives everything back: permits, places, timers.
 #[inline(always)]
@@ -120,10 +124,10 @@ where
     async move {
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
+        core.emit(1, 0, || What::RunStarted);
         if let Some(outcome) = refuse(&core, &last, operation.check()) {
             return R::finish(&core, &frame, outcome);
         }
-        core.emit(1, 0, || What::RunStarted);
         // The chain is dropped at the end of this statement, after the scope was told why.
         let raced = Race {
             chain: policies.run(Call::first(&frame, operation.streams()), Leaf(&operation)),
@@ -206,9 +210,7 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -
         }
         error.set_attempts(attempts);
         error.set_name(core.setup.name);
-        if matches!(verdict, Verdict::Permanent | Verdict::Fatal | Verdict::Ignored) {
-            error.set_for_good();
-        }
+        error.set_verdict(verdict);
         frame.last.attach_to(error);
         if elapsed > Duration::ZERO {
             error.set_elapsed(elapsed);

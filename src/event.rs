@@ -26,7 +26,8 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum What {
-    /// A run was admitted and begins.
+    /// A run begins. One that is refused at once, because the executor is closed or the context cancelled, has this event and
+    /// [`RunFinished`](What::RunFinished).
     RunStarted,
     /// The operation was started once more.
     AttemptStarted,
@@ -52,8 +53,7 @@ pub enum What {
         /// What it said.
         kind: Kind,
     },
-    /// The run is over. A run that its caller drops has no such event; one that is refused before it begins, because the
-    /// executor is closed or the context cancelled, has no other.
+    /// The run is over. A run that its caller drops has no such event.
     RunFinished {
         /// What the error says, or `None` after a success.
         error: Option<Kind>,

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// The life of an executor, shared with its runs and with the bodies that outlive them.
 ///
 /// # Orderings
-/// A run that is about to wait first puts its waker into a shard and then looks at `state`, both under the shard's lock;
+/// A run that is about to wait first puts its waker into a shard, under the shard's lock, and then looks at `state`;
 /// `shut_down` first stores `state` and then visits every shard under its lock. Of the two critical sections one comes
 /// first: if it is the run's, `shut_down` finds the waker; if it is `shut_down`'s, the lock makes the store visible to the
 /// run. No wake-up is lost, and no ordering stronger than the lock's own is needed. The look at `state` when a run starts
@@ -24,7 +24,8 @@ pub(crate) struct Life {
     idle: Notify,
 }
 
-/// The wakers of the waiting runs of some threads. A line of its own, so that threads do not disturb one another.
+/// The wakers of the waiting runs of some threads. They are foreign code: they are cloned, called and dropped outside of the
+/// lock only. A line of its own, so that threads do not disturb one another.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Slab<Waker>>);
@@ -53,7 +54,8 @@ impl Life {
     pub(crate) fn shut_down(&self) {
         self.state.store(SHUT_DOWN, Ordering::Relaxed);
         for shard in &self.shards {
-            let wakers: Vec<Waker> = shard.lock().iter().map(|(_, waker)| waker.clone()).collect();
+            let take = |(_, waker): (usize, &mut Waker)| mem::replace(waker, Waker::noop().clone());
+            let wakers: Vec<Waker> = shard.lock().iter_mut().map(take).collect();
             wakers.into_iter().for_each(Waker::wake);
         }
         if self.waiting() == 0 {
@@ -76,17 +78,19 @@ impl Life {
     /// Ready once the executor is shut down; until then the task is woken when it is. Takes a slot at the first call, which
     /// its owner gives back with [`leave`](Life::leave).
     pub(crate) fn poll_shut_down(&self, slot: &mut Slot, cx: &mut Context<'_>) -> Poll<()> {
-        // Wakers are foreign code: they are cloned and dropped outside of the lock.
-        let waker = cx.waker().clone();
+        let waker = cx.waker();
         if *slot == Slot::default() {
-            let shard = thread_slot() % SHARDS;
+            let (shard, waker) = (thread_slot() % SHARDS, waker.clone());
             let key = self.shards[shard].lock().insert(waker);
             *slot = Slot { shard: shard as u32, key: key as u32 };
         } else {
-            let mut wakers = self.shards[slot.shard as usize].lock();
-            let unused = mem::replace(&mut wakers[slot.key as usize], waker);
-            drop(wakers);
-            drop(unused);
+            let (shard, key) = (&self.shards[slot.shard as usize], slot.key as usize);
+            let is_known = shard.lock()[key].will_wake(waker);
+            if !is_known {
+                let waker = waker.clone();
+                let unused = mem::replace(&mut shard.lock()[key], waker);
+                drop(unused);
+            }
         }
         if self.is_shut_down() { Poll::Ready(()) } else { Poll::Pending }
     }

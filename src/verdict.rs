@@ -3,8 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use crate::error::{Error, Kind};
-
 /// How an attempt ended, as far as policies care. An outcome is judged **once**, where it arises, and every policy around
 /// it reads the same verdict.
 ///
@@ -17,6 +15,8 @@ use crate::error::{Error, Kind};
 /// | `Throttled` | again, not before | held, starts no more | nothing | gives its place back |
 /// | `Ignored` | done | wins | nothing | gives its place back |
 /// | `Rejected` | done, see `Retry::on_rejection` | held, starts no more | nothing | gives its place back |
+///
+/// (The hedge is still to come; the column is what custom policies that race attempts should keep to.)
 ///
 /// Whether an operation may be *sent again* is another question: a `POST` that is answered 503 is a failure for the
 /// breaker and is not repeated.
@@ -103,32 +103,9 @@ impl Classified for io::Error {
     }
 }
 
-/// For an operation that runs another chain: its refusals are `Rejected`, cancellation is `Ignored`, its timeouts and
-/// exhausted retries are `Transient`, and an error that it judged not to be worth another attempt is `Permanent`.
-impl<E> Classified for Error<E> {
-    fn verdict(&self) -> Verdict {
-        match self.kind() {
-            Kind::Failed if self.is_for_good() => Verdict::Permanent,
-            Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => Verdict::Transient,
-            Kind::Cancelled | Kind::DeadlineExceeded | Kind::ShutDown | Kind::Misconfigured => Verdict::Ignored,
-            Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded => {
-                Verdict::Rejected { retry_after: self.retry_after() }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_error_of_a_chain_knows_its_verdict() {
-        let open = Error::<()>::refused(Kind::CircuitOpen { retry_after: Some(Duration::from_secs(3)) });
-        assert_eq!(open.verdict(), Verdict::Rejected { retry_after: Some(Duration::from_secs(3)) });
-        assert_eq!(Error::<()>::refused(Kind::Cancelled).verdict(), Verdict::Ignored);
-        assert_eq!(Error::failed("no").verdict(), Verdict::Transient);
-    }
 
     #[test]
     fn io_errors_know_their_verdict() {

@@ -14,6 +14,7 @@ pub use self::kind::{Full, Kind, Limit};
 pub use self::name::{MAX_NAMES, Name};
 pub use self::opaque::{BoxError, Opaque};
 pub use self::refusal::Refusal;
+use crate::verdict::{Classified, Verdict};
 
 /// Ends a run that has no result: says why, and keeps the last error of the operation if there was one.
 ///
@@ -47,8 +48,8 @@ pub struct Error<E>(Box<Inner<E>>);
 
 struct Inner<E> {
     refusal: Refusal,
-    /// Whether the operation's error was judged not to be worth another attempt.
-    for_good: bool,
+    /// What the run was worth, for a chain that has this whole run as its operation; `None` if it was not judged.
+    verdict: Option<Verdict>,
     last: Option<E>,
     /// Errors before `last`, oldest first; `None` unless `Retry::keep_errors` asked.
     history: Option<Vec<E>>,
@@ -76,7 +77,7 @@ impl<E> Error<E> {
     }
 
     fn new(kind: Kind, last: Option<E>) -> Error<E> {
-        Error(Box::new(Inner { refusal: Refusal::new(kind), for_good: false, last, history: None }))
+        Error(Box::new(Inner { refusal: Refusal::new(kind), verdict: None, last, history: None }))
     }
 
     /// Why the run ended.
@@ -217,9 +218,9 @@ impl<E> Error<E> {
     /// The same error with the operation's errors changed by `f`.
     #[must_use]
     pub fn map<F>(self, mut f: impl FnMut(E) -> F) -> Error<F> {
-        let Inner { refusal, for_good, last, history } = *self.0;
+        let Inner { refusal, verdict, last, history } = *self.0;
         let history = history.map(|history| history.into_iter().map(&mut f).collect());
-        Error(Box::new(Inner { refusal, for_good, last: last.map(f), history }))
+        Error(Box::new(Inner { refusal, verdict, last: last.map(f), history }))
     }
 }
 
@@ -233,13 +234,9 @@ impl<E> Error<E> {
         self.0.refusal.asked = Some(wait);
     }
 
-    /// Remembers that trying again cannot help, for a chain that has this whole run as its operation.
-    pub(crate) fn set_for_good(&mut self) {
-        self.0.for_good = true;
-    }
-
-    pub(crate) fn is_for_good(&self) -> bool {
-        self.0.for_good
+    /// Remembers the judgement, for a chain that has this whole run as its operation.
+    pub(crate) fn set_verdict(&mut self, verdict: Verdict) {
+        self.0.verdict = Some(verdict);
     }
 
     pub(crate) fn set_attempts(&mut self, attempts: u32) {
@@ -274,6 +271,22 @@ impl<E> Error<E> {
 
     pub(crate) fn take_last(&mut self) -> Option<E> {
         self.0.last.take()
+    }
+}
+
+/// For an operation that runs another chain: its refusals are `Rejected`, cancellation is `Ignored`, and everything else is
+/// worth what it was worth there; `Transient` if nobody has judged it.
+impl<E> Classified for Error<E> {
+    fn verdict(&self) -> Verdict {
+        match self.kind() {
+            Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => {
+                self.0.verdict.unwrap_or(Verdict::Transient)
+            }
+            Kind::Cancelled | Kind::DeadlineExceeded | Kind::ShutDown | Kind::Misconfigured => Verdict::Ignored,
+            Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded => {
+                Verdict::Rejected { retry_after: self.retry_after() }
+            }
+        }
     }
 }
 
@@ -345,6 +358,20 @@ mod tests {
         assert_eq!(error.to_string(), "not found");
         error.set_attempts(3);
         assert_eq!(error.to_string(), "not found (after 3 attempts)");
+    }
+
+    #[test]
+    fn an_error_of_a_chain_knows_its_verdict() {
+        let open = Error::<()>::refused(Kind::CircuitOpen { retry_after: Some(Duration::from_secs(3)) });
+        assert_eq!(open.verdict(), Verdict::Rejected { retry_after: Some(Duration::from_secs(3)) });
+        assert_eq!(Error::<()>::refused(Kind::Cancelled).verdict(), Verdict::Ignored);
+        let mut failed = Error::failed("no");
+        assert_eq!(failed.verdict(), Verdict::Transient);
+        for verdict in [Verdict::Fatal, Verdict::Permanent, Verdict::Ignored, Verdict::Throttled { retry_after: None }]
+        {
+            failed.set_verdict(verdict);
+            assert_eq!(failed.verdict(), verdict);
+        }
     }
 
     #[test]

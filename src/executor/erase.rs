@@ -19,6 +19,9 @@ where
     /// The same executor without its type parameter, for struct fields whose chain cannot be written down: it still serves
     /// any result type, and shares its state and its end with this one. Costs two boxes a call.
     ///
+    /// A value that a custom policy in the chain drops, rather than give it to
+    /// [`Next::discard`](crate::policy::Next::discard), is kept until the run ends.
+    ///
     /// Only chains that fit every error type can be erased: one with a judging closure over `&E` cannot.
     ///
     /// ```

@@ -34,13 +34,12 @@ pub type Error = crate::error::Error<reqwest::Error>;
 impl From<reqwest::Error> for Error {
     fn from(error: reqwest::Error) -> Error {
         let guard = find::<BodyError>(&error).map(|guard| (guard.kind, guard.attempts));
-        let lasting = matches!(judge::error(&error), Verdict::Permanent | Verdict::Fatal | Verdict::Ignored);
+        let verdict = judge::error(&error);
         let mut restored = Error::failed(error);
+        restored.set_verdict(verdict);
         if let Some((kind, attempts)) = guard {
             restored.set_kind(kind);
             restored.set_attempts(attempts);
-        } else if lasting {
-            restored.set_for_good();
         }
         restored
     }

@@ -128,7 +128,7 @@ impl Retry {
     }
 
     /// Retries at once. Without a wait several clients hit a dependency that is in trouble in step; prefer another one
-    /// for anything that is shared.
+    /// for anything that is shared. An operation that never waits itself then keeps its thread for all of its attempts.
     pub fn immediate() -> Retry {
         Retry::new(Backoff::Immediate, Jitter::None)
     }

@@ -42,6 +42,9 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                     call.frame().last.stop(Stopped::Ended(cause));
                     return ended(cause);
                 }
+                if let Some(limit) = tries.passed(call) {
+                    return too_late(call, limit);
+                }
                 call = call.again();
             }
         }
@@ -61,6 +64,21 @@ impl Tries {
     fn begin<E>(retry: &Retry, call: Call<'_, E>) -> Tries {
         let until = if retry.max_elapsed == Duration::MAX { Moment::NEVER } else { call.now() + retry.max_elapsed };
         Tries { made: 1, until }
+    }
+
+    /// The limit that has passed since the wait was found to end in time: a timer may wake a run late.
+    #[cold]
+    fn passed<E>(&self, call: Call<'_, E>) -> Option<Limit> {
+        let deadline = call.scope().deadline;
+        if self.until.is_never() && deadline.is_never() {
+            return None;
+        }
+        let now = call.scope().core.look();
+        if !deadline.is_never() && now >= deadline {
+            Some(Limit::Deadline)
+        } else {
+            (now > self.until).then_some(Limit::Elapsed)
+        }
     }
 }
 
@@ -111,6 +129,7 @@ impl Retry {
         last.go_on();
         self.announce(call, wait, &outcome);
         tries.made = tries.made.saturating_add(1);
+        last.set_verdict(outcome.verdict);
         if self.schedule.jitter == Jitter::Decorrelated {
             last.set_wait(self.address(), wait);
         }
@@ -239,6 +258,16 @@ fn exhausted<T, E>(mut outcome: Outcome<T, E>, by: Limit) -> Outcome<T, E> {
         error.set_kind(Kind::Exhausted { by });
     }
     outcome
+}
+
+/// The outcome of a wait that has ended too late for another try; worth what the last one was.
+#[cold]
+fn too_late<T, E>(call: Call<'_, E>, limit: Limit) -> Outcome<T, E> {
+    let last = call.frame().last;
+    last.stop(Stopped::Limit(limit));
+    let mut error = Error::refused(Kind::Exhausted { by: limit });
+    call.attach_last(&mut error);
+    Outcome::new(Err(error), last.verdict().unwrap_or(Verdict::Transient))
 }
 
 /// The outcome of a run that was ended during the wait.

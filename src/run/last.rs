@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::cancel::Cause;
 use crate::error::{Error, Limit};
+use crate::verdict::Verdict;
 
 /// What the failed attempts of a run leave behind: the last error, typed, so that whoever ends the run from outside can
 /// attach it. Empty, and never touched, in a run whose first attempt succeeds.
@@ -21,6 +22,7 @@ pub(crate) struct Spoken<E> {
     /// How many errors a retry keeps, the last one included; at least 1 where there is a history.
     keep: usize,
     pub(crate) stopped: Option<Stopped>,
+    verdict: Option<Verdict>,
     /// The last wait of each retry whose jitter goes on from there, by the retry's address.
     waits: Vec<(usize, Duration)>,
     /// How many errors each `attempts_for` has seen, by its address.
@@ -31,7 +33,7 @@ pub(crate) struct Spoken<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// The outcome needed none: it was a success, or not worth another attempt.
+    /// No policy asked for another attempt: the outcome was a success, or not worth one, or there is no retry.
     Settled,
     /// The outcome was worth another attempt, but something was used up.
     Limit(Limit),
@@ -106,6 +108,16 @@ impl<E> Last<E> {
         waits.iter().find(|(retry, _)| *retry == address).map_or(Duration::ZERO, |(_, wait)| *wait)
     }
 
+    /// Remembers what the failed try was worth.
+    pub(crate) fn set_verdict(&self, verdict: Verdict) {
+        self.with(|spoken| spoken.verdict = Some(verdict));
+    }
+
+    /// What the last failed try was worth.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.verdict
+    }
+
     pub(crate) fn stop(&self, why: Stopped) {
         self.with(|spoken| spoken.stopped = Some(why));
     }
@@ -165,7 +177,16 @@ impl<E> Last<E> {
 
 impl<E> Default for Spoken<E> {
     fn default() -> Self {
-        Spoken { error: None, at: 0, history: None, keep: 0, stopped: None, waits: Vec::new(), counted: Vec::new() }
+        Spoken {
+            error: None,
+            at: 0,
+            history: None,
+            keep: 0,
+            stopped: None,
+            verdict: None,
+            waits: Vec::new(),
+            counted: Vec::new(),
+        }
     }
 }
 

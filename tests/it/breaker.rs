@@ -135,7 +135,7 @@ fn a_second_clock_is_refused_everywhere() {
     let binds: [Bind; 3] = [
         |breaker, clock, _| breaker.bind(clock.clone()).unwrap(),
         |breaker, clock, _| {
-            drop(Executor::builder("a").policies(breaker.clone()).clock(clock.clone()).build().unwrap())
+            drop(Executor::builder("a").policies(breaker.clone()).clock(clock.clone()).build().unwrap());
         },
         |breaker, _, cx| {
             let run = try_do(cx, async |_| Ok::<_, ()>(()), breaker);

@@ -351,7 +351,8 @@ fn timeout_completion_race_double_report() {
         .map(|number| {
             let (cx, breaker, timer) = (bench.cx.clone(), bench.breaker.clone(), bench.clock.clock());
             runtime.spawn(async move {
-                let takes = ms(4 + u64::from(number % 3));
+                // One of four is in time, one never ends, and two depend on who comes first.
+                let takes = [ms(4), ms(5), ms(6), std::time::Duration::MAX][number as usize % 4];
                 let call = async |_| {
                     timer.sleep(takes).await;
                     Ok::<_, ()>(())
@@ -374,6 +375,6 @@ fn timeout_completion_race_double_report() {
     }
     assert_eq!(successes + timeouts, u64::from(CALLS));
     assert_eq!(bench.counted(), (u64::from(CALLS), timeouts), "each call is counted once, as its caller saw it");
-    assert!(successes > 0 && timeouts > 0);
+    assert!(successes.min(timeouts) >= u64::from(CALLS) / 4, "{successes} and {timeouts}");
     assert_eq!(bench.clock.sleepers(), 0);
 }

@@ -154,9 +154,9 @@ fn old_seconds_leave_the_window_one_by_one() {
     for round in 0..8 {
         bench.succeed();
         if round < 3 {
-            bench.fail()
+            bench.fail();
         } else {
-            bench.succeed()
+            bench.succeed();
         }
         seen.push(bench.counted());
         bench.clock.advance(secs(2));

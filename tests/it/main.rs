@@ -23,6 +23,7 @@ mod nodivbyzero;
 mod operation;
 mod policies;
 mod policy;
+mod regressions;
 mod reqwest;
 mod reqwest_body;
 mod reqwest_server;

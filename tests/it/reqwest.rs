@@ -234,7 +234,7 @@ async fn wrapped_client_error_source_redirect_loop_builder_and_decoding() {
 
     let error = http.get("not a url").send().await.unwrap_err();
     assert!(error.last().unwrap().is_builder());
-    assert_eq!((error.attempts(), error.verdict()), (0, Verdict::Permanent));
+    assert_eq!((error.attempts(), error.verdict()), (0, Verdict::Ignored));
 
     let text = Server::quick(Http1, |_| reply(200, "no json")).await;
     let error = http.get(text.url()).send().await.unwrap().json::<u32>().await.unwrap_err();

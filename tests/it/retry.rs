@@ -305,6 +305,19 @@ fn on_retry_covers_the_time_that_the_attempt_took() {
 }
 
 #[test]
+fn a_computed_wait_is_asked_for_once_for_each_retry_and_not_after_a_success() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&asked);
+    let retry = Retry::custom(move |n, _| {
+        listener.lock().unwrap().push(n);
+        secs(1)
+    });
+    let steps = [err("down"), err("down"), ok(7)];
+    scenario(move || retry.clone()).typed(steps);
+    assert_eq!(*asked.lock().unwrap(), [1, 2, 1, 2], "through `try_do`, then through an executor");
+}
+
+#[test]
 fn an_attempt_that_hits_its_limit_is_tried_again_and_stays_a_timeout() {
     let chain = || (Retry::fixed(secs(1)), Timeout::secs(2));
     let seen = scenario(chain).everywhere([hangs::<(), ()>()]);

@@ -1,0 +1,331 @@
+//! Faults that a critical reading has found, each with the test that showed it.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::Duration;
+
+use steadfast::breaker::{Breaker, BreakerConfig, State, TripRule};
+use steadfast::error::{Kind, Limit};
+use steadfast::event::{Event, What};
+use steadfast::executor::Stopped;
+use steadfast::operation::{FaultExt, Operation, faults, nested, with_token};
+use steadfast::policy::{Call, End, Next, Outcome, Policy, Settings};
+use steadfast::{
+    Attempt, CancellationToken, Cause, Clock, Context, Error, Executor, Retry, Timeout, Verdict, judge, op, try_do,
+    try_op,
+};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+#[test]
+fn nested_retries_with_keep_errors_do_not_panic() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let n = AtomicU32::new(0);
+    let r = clock.block_on(try_do(
+        &cx,
+        async |_| Err::<(), u32>(n.fetch_add(1, SeqCst)),
+        (Retry::immediate().max_attempts(2).keep_errors(3), Retry::immediate().max_attempts(2)),
+    ));
+    let e = r.unwrap_err();
+    assert_eq!(e.attempts(), 4);
+    assert_eq!(e.history().copied().collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn stopped_is_not_stale_after_inner_retry_gave_up() {
+    let clock = Clock::manual();
+    let ex = Executor::builder("x")
+        .policies((Retry::immediate().max_attempts(2), Retry::immediate().max_attempts(2)))
+        .clock(&clock)
+        .build()
+        .unwrap();
+    let report = clock.block_on(
+        ex.run_report(&Context::new(), op(|a: Attempt| async move { if a.number() < 3 { Err("no") } else { Ok(()) } })),
+    );
+    assert!(report.result.is_ok());
+    assert_eq!(report.stopped, Stopped::Settled);
+}
+
+#[test]
+fn a_fatal_error_of_an_inner_executor_is_a_failure_for_the_outer_breaker() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let inner = Executor::builder("inner").clock(&clock).build().unwrap();
+    let breaker = Breaker::new(BreakerConfig::default().rule(TripRule::consecutive(1)));
+    let f = nested(|_| inner.run(faults(|_| async { Err::<(), _>("db corrupt").fatal::<&str>() })));
+    let _ended = clock.block_on(try_op(&cx, f, &breaker)).unwrap_err();
+    assert_eq!(breaker.state(), State::Open);
+}
+#[test]
+fn an_ignored_error_of_an_inner_executor_says_nothing_to_the_outer_breaker() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let inner = Executor::builder("inner2").clock(&clock).build().unwrap();
+    let breaker = Breaker::new(BreakerConfig::default());
+    let f = nested(|_| inner.run(faults(|_| async { Err::<(), _>("local").ignored::<&str>() })));
+    let _ended = clock.block_on(try_op(&cx, f, &breaker)).unwrap_err();
+    assert_eq!(breaker.counts().calls, 0);
+}
+#[test]
+fn a_throttled_error_of_an_inner_executor_is_no_failure_for_the_outer_breaker() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let inner = Executor::builder("inner3").clock(&clock).build().unwrap();
+    let breaker = Breaker::new(BreakerConfig::default());
+    let f = nested(|_| inner.run(faults(|_| async { Err::<(), _>("429").throttled::<&str>(None) })));
+    let _ended = clock.block_on(try_op(&cx, f, &breaker)).unwrap_err();
+    assert_eq!(breaker.counts().failures, 0);
+}
+
+struct Bomb(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {}
+}
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.lock().unwrap().take() {
+            f();
+        }
+    }
+}
+#[test]
+fn a_waker_that_is_replaced_is_dropped_outside_of_the_lock() {
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let ex = Executor::builder("y").build().unwrap();
+        let e2 = ex.clone();
+        let bomb = Waker::from(Arc::new(Bomb(Mutex::new(Some(Box::new(move || {
+            let _waiting = e2.waiting();
+        }))))));
+        let mut run = Box::pin(async { ex.run(|_| std::future::pending::<Result<(), ()>>()).await });
+        assert!(run.as_mut().poll(&mut TaskContext::from_waker(&bomb)).is_pending());
+        drop(bomb);
+        assert!(run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+        done.send(()).unwrap();
+    });
+    wait.recv_timeout(secs(3)).expect("deadlock");
+}
+
+#[test]
+fn a_run_is_counted_until_its_chain_is_dropped() {
+    struct Look(Executor<()>, Arc<AtomicUsize>);
+    impl Drop for Look {
+        fn drop(&mut self) {
+            self.1.store(self.0.waiting(), SeqCst);
+        }
+    }
+    let ex = Executor::builder("z").build().unwrap();
+    let seen = Arc::new(AtomicUsize::new(9));
+    let mut run = Box::pin(ex.run(|_| {
+        let look = Look(ex.clone(), seen.clone());
+        async move {
+            let _look = look;
+            std::future::pending::<Result<(), ()>>().await
+        }
+    }));
+    assert!(run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+    assert_eq!(ex.waiting(), 1);
+    drop(run);
+    assert_eq!(seen.load(SeqCst), 1);
+}
+
+#[test]
+fn the_name_is_refused_first_and_nothing_is_bound() {
+    let clock = Clock::manual();
+    let b = Breaker::default();
+    let e = Executor::builder("")
+        .policies((b.clone(), Retry::immediate().max_attempts(0)))
+        .clock(&clock)
+        .build()
+        .unwrap_err();
+    assert_eq!(e.field(), "name");
+    assert!(b.bind(Clock::tokio()).is_ok());
+}
+
+struct Again;
+impl Settings for Again {}
+impl<T: Send, E: Send> Policy<T, E> for Again {
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        drop(next.call(call).await);
+        next.call(call.again()).await
+    }
+}
+#[test]
+fn a_refused_run_is_not_finished_without_having_started() {
+    let clock = Clock::manual();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let ex = Executor::builder("o")
+        .observe(move |e: &Event| log.lock().unwrap().push(e.what.clone()))
+        .clock(&clock)
+        .build()
+        .unwrap();
+    ex.close();
+    let _ended = clock.block_on(ex.run(|_| async { Ok::<_, ()>(()) }));
+    let seen = seen.lock().unwrap();
+    let started = seen.iter().filter(|w| matches!(w, What::RunStarted)).count();
+    let finished = seen.iter().filter(|w| matches!(w, What::RunFinished { .. })).count();
+    assert_eq!(started, finished, "{seen:?}");
+}
+
+#[test]
+fn shutdown_beats_deadline_everywhere() {
+    let clock = Clock::manual();
+    let ex = Executor::builder("s").clock(&clock).build().unwrap();
+    let cx = ex.context().with_timeout(secs(1));
+    let mut run = Box::pin(ex.run_with(&cx, |_| std::future::pending::<Result<(), ()>>()));
+    assert!(run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+    clock.advance(secs(2));
+    ex.shutdown();
+    let Poll::Ready(Err(e)) = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())) else { panic!() };
+    assert_eq!(e.kind(), Kind::ShutDown);
+}
+
+#[test]
+fn nothing_starts_after_max_elapsed() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let n = AtomicU32::new(0);
+    let retry = Retry::fixed(secs(1)).max_elapsed(secs(2));
+    let mut run = Box::pin(try_do(
+        &cx,
+        async |_| {
+            n.fetch_add(1, SeqCst);
+            Err::<(), _>("x")
+        },
+        retry,
+    ));
+    assert!(run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+    clock.advance(secs(10));
+    let _polled = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+    assert_eq!(n.load(SeqCst), 1);
+}
+#[test]
+fn nothing_starts_after_an_outer_timeout() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let n = AtomicU32::new(0);
+    let mut run = Box::pin(try_do(
+        &cx,
+        async |_| {
+            n.fetch_add(1, SeqCst);
+            Err::<(), _>("x")
+        },
+        (Timeout::secs(2), Retry::fixed(secs(1))),
+    ));
+    assert!(run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+    clock.advance(secs(10));
+    let _polled = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+    assert_eq!(n.load(SeqCst), 1);
+}
+
+#[test]
+fn a_bad_name_is_refused_by_try_acquire() {
+    let clock = Clock::manual();
+    let b = Breaker::default().named("");
+    b.bind(&clock).unwrap();
+    assert!(b.try_acquire().is_err());
+}
+
+#[test]
+fn work_of_an_attempt_that_panics_at_once_is_told() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let kept = Mutex::new(None);
+    let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        clock.block_on(try_do(
+            &cx,
+            with_token(|attempt, token| {
+                *kept.lock().unwrap() = Some(token);
+                if attempt.number() == 1 {
+                    panic!("x")
+                }
+                async { Ok::<_, ()>(()) }
+            }),
+            (),
+        ))
+    }));
+    assert!(r.is_err());
+    assert!(kept.into_inner().unwrap().unwrap().is_cancelled());
+}
+
+#[test]
+fn stopped_is_the_cancellation_with_a_bad_value() {
+    let clock = Clock::manual();
+    let token = CancellationToken::new();
+    let cx = Context::new().with_token(token.clone());
+    let ex = Executor::builder("q")
+        .policies((
+            Retry::immediate(),
+            Retry::immediate(),
+            judge::classify(|_: &Result<u32, Error<()>>| Verdict::Transient),
+        ))
+        .clock(&clock)
+        .build()
+        .unwrap();
+    let report = clock.block_on(ex.run_report(
+        &cx,
+        op(async |_| {
+            token.cancel();
+            Ok::<u32, ()>(503)
+        }),
+    ));
+    assert_eq!(report.stopped, Stopped::Ended(Cause::Cancelled));
+}
+
+struct BreakOff;
+impl Settings for BreakOff {}
+impl<T: Send, E: Send> Policy<T, E> for BreakOff {
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        let mut o = next.call(call).await;
+        o.tail_mut().take().end(End::Failed);
+        o
+    }
+}
+struct Streams;
+impl Operation<u32, ()> for Streams {
+    async fn call(&self, _: Attempt) -> Outcome<u32, ()> {
+        Outcome::new(Ok(503), Verdict::Transient)
+    }
+    fn streams(&self) -> bool {
+        true
+    }
+}
+#[test]
+fn one_call_is_one_failure_also_if_its_body_breaks_off() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let b = Breaker::default();
+    let _ended = clock.block_on(try_op(&cx, Streams, (BreakOff, &b)));
+    assert_eq!(b.counts().failures, 1);
+}
+
+#[test]
+fn without_a_deadline_no_deadline_is_blamed() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let retry = Retry::custom(|_, _| Duration::MAX).cap(Duration::MAX).max_elapsed(secs(5));
+    let e = clock.block_on(try_do(&cx, async |_| Err::<(), _>("x"), retry)).unwrap_err();
+    assert_eq!(e.kind(), Kind::Exhausted { by: Limit::Elapsed });
+}
+
+#[test]
+fn a_try_of_a_custom_policy_gets_its_whole_limit() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let left = Mutex::new(Vec::new());
+    let _ended = clock.block_on(try_do(
+        &cx,
+        async |a: Attempt| {
+            left.lock().unwrap().push(a.remaining().unwrap());
+            clock.advance(secs(3));
+            Ok::<_, ()>(())
+        },
+        (Again, Timeout::secs(2)),
+    ));
+    assert_eq!(left.into_inner().unwrap(), [secs(2), secs(2)]);
+}
