@@ -72,6 +72,8 @@
 //! # Features
 //! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
 //! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // In the order in which a call meets them; a module imports only modules that are listed below it.

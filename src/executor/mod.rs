@@ -160,9 +160,33 @@ impl<P> Executor<P> {
     /// Runs an operation and says, beside the result, how often it was tried and why no further attempt was made. A plain
     /// closure goes through [`op`](crate::op).
     ///
+    /// ```
+    /// # use steadfast::{Executor, Retry, error::Limit, executor::Stopped, op};
+    /// # let clock = steadfast::clock::Clock::manual();
+    /// # clock.block_on(async {
+    /// # let search = Executor::builder("search").policies(Retry::exponential()).clock(&clock).build().unwrap();
+    /// let report = search.run_report(op(|_| async { Err::<(), _>("busy") })).await;
+    /// assert_eq!((report.attempts, report.stopped), (3, Stopped::Limit(Limit::Attempts)));
+    /// # });
+    /// ```
+    ///
     /// # Cancel safety
     /// As [`run`](Executor::run).
-    pub async fn run_report<T, E, O>(&self, cx: &Context, operation: O) -> Report<T, E>
+    pub async fn run_report<T, E, O>(&self, operation: O) -> Report<T, E>
+    where
+        T: Send,
+        E: Send,
+        O: Operation<T, E>,
+        P: Policy<T, E>,
+    {
+        self.run_report_with(&PLAIN, operation).await
+    }
+
+    /// [`run_report`](Executor::run_report) with what the caller brings.
+    ///
+    /// # Cancel safety
+    /// As [`run`](Executor::run).
+    pub async fn run_report_with<T, E, O>(&self, cx: &Context, operation: O) -> Report<T, E>
     where
         T: Send,
         E: Send,

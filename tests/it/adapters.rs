@@ -203,7 +203,7 @@ fn an_operation_that_cannot_be_sent_again_is_not() {
     let responses =
         Responses { script, given_up: &given_up, draining: secs(0), clock: clock.clock(), repeatable: false };
     let executor = Executor::builder("once").policies(Retry::exponential()).clock(&clock).build().unwrap();
-    let report = clock.block_on(executor.run_report(&executor.context(), responses));
+    let report = clock.block_on(executor.run_report_with(&executor.context(), responses));
     assert_eq!((report.result.unwrap(), report.attempts), (500, 1));
     assert_eq!(report.stopped, Stopped::NotRepeatable("it cannot be cloned"));
     assert!(given_up.into_inner().unwrap().is_empty());

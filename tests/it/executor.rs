@@ -240,7 +240,7 @@ fn a_report_says_how_a_run_ended() {
         Executor::builder("report").policies(Retry::fixed(secs(1)).max_attempts(2)).clock(&clock).build().unwrap();
     let report = |cx: &Context, steps| {
         let script = Script::new(&clock, steps);
-        let report = clock.block_on(executor.run_report(cx, op(faults(|_| script.call()))));
+        let report = clock.block_on(executor.run_report_with(cx, op(faults(|_| script.call()))));
         (report.stopped, report.attempts, report.result.is_ok())
     };
     assert_eq!(report(&cx, vec![ok(7)]), (Stopped::Settled, 1, true));
@@ -270,7 +270,7 @@ fn a_report_tells_rejection_elapsed_and_asked_pauses_apart() {
             let fault = fault.clone();
             async move { Err::<(), _>(fault) }
         }));
-        clock.block_on(executor.run_report(&cx, operation)).stopped
+        clock.block_on(executor.run_report_with(&cx, operation)).stopped
     };
     let throttled = Fault::Throttled("busy", Some(secs(60)));
     assert_eq!(stopped(Retry::exponential(), throttled), Stopped::Limit(Limit::RetryAfter));
@@ -280,7 +280,7 @@ fn a_report_tells_rejection_elapsed_and_asked_pauses_apart() {
     for policies in [None, Some(Retry::immediate())] {
         let executor =
             Executor::builder("rejects").policies((policies, Refuses::after(0))).clock(&clock).build().unwrap();
-        assert_eq!(clock.block_on(executor.run_report(&cx, op(down))).stopped, Stopped::Rejected);
+        assert_eq!(clock.block_on(executor.run_report_with(&cx, op(down))).stopped, Stopped::Rejected);
     }
 }
 
@@ -292,7 +292,7 @@ fn a_report_of_a_run_that_was_cancelled_between_two_attempts_says_so() {
         let canceller = token.clone();
         let retry = Retry::fixed(wait).on_retry(move |_| canceller.cancel());
         let executor = Executor::builder("between").policies(retry).clock(&clock).build().unwrap();
-        let report = clock.block_on(executor.run_report(&cx.with_token(token), op(down)));
+        let report = clock.block_on(executor.run_report_with(&cx.with_token(token), op(down)));
         assert_eq!((report.stopped, report.attempts), (Stopped::Ended(Cause::Cancelled), 1));
     }
 }
@@ -306,7 +306,7 @@ fn a_report_measures_the_whole_run() {
         .build()
         .unwrap();
     let script = Script::new(&clock, [err("down").after(secs(2)), ok(7).after(secs(3))]);
-    let report = clock.block_on(executor.run_report(&cx, op(|_| script.call_plain())));
+    let report = clock.block_on(executor.run_report_with(&cx, op(|_| script.call_plain())));
     assert_eq!((report.elapsed, report.attempts), (secs(6), 2));
     let error = clock.block_on(executor.run(|_| pending::<Result<(), ()>>())).unwrap_err();
     assert_eq!(error.elapsed(), secs(29));

@@ -263,7 +263,7 @@ fn a_report_says_that_attempts_for_forbade_more() {
     let executor =
         Executor::builder("report").policies(Retry::immediate().max_attempts(9)).clock(&clock).build().unwrap();
     let operation = op(|_| async { Err::<(), _>(Busy) }).attempts_for(2, |_| true);
-    let report = clock.block_on(executor.run_report(&cx, operation));
+    let report = clock.block_on(executor.run_report_with(&cx, operation));
     assert_eq!((report.stopped, report.attempts), (Stopped::Forbidden, 2));
 }
 

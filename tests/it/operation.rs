@@ -128,7 +128,7 @@ fn the_future_of_a_run_is_send_if_the_operation_is() {
         is_send(executor.run(operation)).await.unwrap();
         is_send(executor.run_with(&cx, operation)).await.unwrap();
         is_send(executor.run_op(steadfast::op(operation))).await.unwrap();
-        is_send(executor.run_report(&cx, steadfast::op(operation))).await.result.unwrap();
+        is_send(executor.run_report_with(&cx, steadfast::op(operation))).await.result.unwrap();
         is_send(executor.with(Timeout::secs(1)).run(operation)).await.unwrap();
         is_send(erased.run(operation)).await.unwrap();
         is_send(try_do(&cx, faults(async |_| Ok::<_, Fault<String>>(text.len())), Retry::exponential())).await.unwrap();

@@ -43,9 +43,10 @@ fn stopped_is_not_stale_after_inner_retry_gave_up() {
         .clock(&clock)
         .build()
         .unwrap();
-    let report = clock.block_on(
-        ex.run_report(&Context::new(), op(|a: Attempt| async move { if a.number() < 3 { Err("no") } else { Ok(()) } })),
-    );
+    let report = clock.block_on(ex.run_report_with(
+        &Context::new(),
+        op(|a: Attempt| async move { if a.number() < 3 { Err("no") } else { Ok(()) } }),
+    ));
     assert!(report.result.is_ok());
     assert_eq!(report.stopped, Stopped::Settled);
 }
@@ -267,7 +268,7 @@ fn stopped_is_the_cancellation_with_a_bad_value() {
         .clock(&clock)
         .build()
         .unwrap();
-    let report = clock.block_on(ex.run_report(
+    let report = clock.block_on(ex.run_report_with(
         &cx,
         op(async |_| {
             token.cancel();
