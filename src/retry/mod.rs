@@ -8,8 +8,7 @@ use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-pub use self::backoff::Backoff;
-pub use self::backoff::{DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR};
+pub use self::backoff::{Backoff, DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR};
 pub use self::config::{DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_RETRY_AFTER, OnLongWait, OnRejection, Retry, RetryEvent};
 pub use self::jitter::Jitter;
 use crate::cancel::Cause;
