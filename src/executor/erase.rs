@@ -20,7 +20,7 @@ where
     /// any result type, and shares its state and its end with this one. Costs two boxes a call.
     ///
     /// A value that a custom policy in the chain drops, rather than give it to
-    /// [`Next::discard`](crate::policy::Next::discard), is kept until the run ends.
+    /// [`Next::discard`], is kept until the run ends.
     ///
     /// Only chains that fit every error type can be erased: one with a judging closure over `&E` cannot.
     ///
