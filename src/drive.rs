@@ -197,7 +197,8 @@ impl<T, E> Finish<T, E> for Ended<T, E> {
 fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Ended<T, E> {
     let Outcome { mut result, verdict, mark, tail } = outcome;
     let attempts = core.attempts();
-    let elapsed = core.elapsed();
+    // A refusal has taken no time that would be worth a look at the clock.
+    let elapsed = if attempts == 0 { core.elapsed_before_poll() } else { core.elapsed() };
     let mut stopped = frame.last.stopped();
     if let Err(error) = &mut result {
         // A failure that arrives together with the caller's cancellation is that cancellation, as far as the caller cares.

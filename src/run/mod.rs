@@ -139,9 +139,18 @@ impl<'run> Core<'run> {
 
     /// The time since the first look at the clock, zero if there was none.
     pub(crate) fn elapsed(&self) -> Duration {
+        self.since_start(Core::look)
+    }
+
+    /// [`elapsed`](Core::elapsed) as far as this poll knows: the same, unless something has taken long within it.
+    pub(crate) fn elapsed_before_poll(&self) -> Duration {
+        self.since_start(Core::now)
+    }
+
+    fn since_start(&self, now: impl FnOnce(&Self) -> Moment) -> Duration {
         match self.start.load(Relaxed) {
             UNKNOWN => Duration::ZERO,
-            start => self.look().since(Moment::from_nanos(start)),
+            start => now(self).since(Moment::from_nanos(start)),
         }
     }
 
