@@ -1,9 +1,9 @@
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::transition::Transition;
+use crate::event::shielded;
 
 /// Who is told of transitions.
 #[derive(Clone, Default)]
@@ -22,7 +22,7 @@ impl Listeners {
     /// is in the middle of someone's request, or is unwinding already.
     pub(super) fn tell(&self, transition: &Transition) {
         for listener in &self.0 {
-            let _ = catch_unwind(AssertUnwindSafe(|| listener(transition.clone())));
+            shielded(|| listener(transition.clone()));
         }
     }
 }
