@@ -43,7 +43,7 @@ use crate::verdict::{Classified, Verdict};
 /// # });
 /// ```
 // One word: results of whole runs move through every layer of a chain, and a result of a word and an error of a word moves
-// in two registers. A refusal costs an allocation for it, which is a tenth of what it saves.
+// in two registers. A refusal costs an allocation for it.
 pub struct Error<E>(Box<Inner<E>>);
 
 struct Inner<E> {
