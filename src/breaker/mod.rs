@@ -20,6 +20,7 @@ mod stream;
 mod tally;
 mod thresholds;
 mod ticket;
+mod totals;
 mod transition;
 
 use std::pin::Pin;

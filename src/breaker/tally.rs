@@ -96,35 +96,7 @@ use crate::window::{Added, Bucket, Geometry, Lanes, Ring, Sum};
 
 use super::seen::Seen;
 use super::thresholds::Thresholds;
-
-/// What a window holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
-    pub(super) failures: u64,
-    pub(super) successes: u64,
-    /// Of the failures and successes.
-    pub(super) slow: u64,
-    pub(super) given_up: u64,
-}
-
-impl Totals {
-    pub(super) fn calls(self) -> u64 {
-        self.failures + self.successes
-    }
-
-    pub(super) fn timed_calls(self) -> u64 {
-        self.calls() + self.given_up
-    }
-
-    pub(super) fn all_slow(self) -> u64 {
-        self.slow + self.given_up
-    }
-
-    /// What the second reading of a look has to find unchanged.
-    fn bad(self) -> (u64, u64) {
-        (self.failures, self.all_slow())
-    }
-}
+use super::totals::{Sums, Totals};
 
 /// The counts of one breaker.
 #[derive(Debug)]
@@ -371,29 +343,6 @@ impl Rest {
 impl Slow {
     fn new(buckets: usize) -> Slow {
         Slow { calls: Ring::new(buckets), given_up: Ring::new(buckets) }
-    }
-}
-
-#[derive(Default)]
-struct Sums {
-    slow: Sum,
-    given_up: Sum,
-    failures: Sum,
-    successes: Sum,
-}
-
-impl Sums {
-    fn ahead(&self) -> u32 {
-        self.slow.ahead.max(self.given_up.ahead).max(self.failures.ahead).max(self.successes.ahead)
-    }
-
-    fn totals(&self) -> Totals {
-        Totals {
-            failures: self.failures.count,
-            successes: self.successes.count,
-            slow: self.slow.count,
-            given_up: self.given_up.count,
-        }
     }
 }
 

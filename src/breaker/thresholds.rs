@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use super::rule::TripRule;
-use super::tally::Totals;
+use super::totals::Totals;
 use super::transition::Cause;
 use crate::clock::nanos;
 use crate::sync::{AtomicU64, Ordering};

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::{Core, Kind};
 use crate::breaker::config::BreakerConfig;
-use crate::breaker::tally::{Place, Recorded, Totals};
+use crate::breaker::tally::{Place, Recorded};
 use crate::breaker::thresholds::Thresholds;
 use crate::breaker::ticket::Word;
+use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Cause, Counts};
 use crate::clock::Moment;
 use crate::sync::Ordering;

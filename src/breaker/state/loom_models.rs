@@ -3,11 +3,15 @@
 //!
 //! `RUSTFLAGS="--cfg steadfast_loom" cargo test --lib --release loom_`
 
+mod by_hand;
+mod windows;
+
 use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
 use crate::breaker::rule::TripRule;
+use crate::breaker::transition::State;
 
 const WIDTH: Duration = Duration::from_secs(1);
 const OPEN_TIME: Duration = Duration::from_secs(30);
@@ -54,6 +58,14 @@ fn race(core: &Arc<Core>, mut threads: Vec<Vec<(Ticket, End, Moment)>>) {
     for other in others {
         other.join().expect("a model thread does not panic");
     }
+}
+
+/// Runs both at once.
+fn both(core: &Arc<Core>, other: impl FnOnce(&Core) + Send + 'static, own: impl FnOnce(&Core)) {
+    let its = Arc::clone(core);
+    let thread = thread::spawn(move || other(&its));
+    own(core);
+    thread.join().expect("a model thread does not panic");
 }
 
 fn fail_once(core: &Core, now: Moment) {
@@ -172,7 +184,7 @@ fn loom_a_breaker_trips_exactly_once() {
         let core = Arc::new(breaker(config(1)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         race(&core, vec![vec![(ticket, End::Failure, bucket(0))], vec![(ticket, End::Failure, bucket(0))]]);
-        assert_eq!(core.word(), Word::FIRST.next(State::Open));
+        assert_eq!(core.word(), Word::FIRST.next(Kind::Open));
     });
 }
 
@@ -183,7 +195,7 @@ fn loom_failures_in_a_row_trip_exactly_once() {
         let core = Arc::new(breaker(BreakerConfig::default().rule(rule)));
         let failure = vec![(acquire(&core, bucket(0)).expect("closed"), End::Failure, bucket(0))];
         race(&core, vec![failure.clone(), failure.clone(), failure]);
-        assert_eq!(core.word(), Word::FIRST.next(State::Open));
+        assert_eq!(core.word(), Word::FIRST.next(Kind::Open));
     });
 }
 

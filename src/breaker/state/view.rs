@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Cold, Core, Kind, Word};
-use crate::breaker::tally::Totals;
+use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Counts, State};
 use crate::clock::Moment;
 use crate::sync::Ordering;
