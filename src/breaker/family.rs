@@ -10,7 +10,8 @@ use crate::window::Geometry;
 /// What the breakers that are made from one configuration share: the settings, of which the windows never change and the
 /// rest may be changed at any time, and the clock.
 #[derive(Debug)]
-pub(crate) struct Family {
+#[expect(unnameable_types, reason = "the map of breakers by key shares it, and shows it to nobody")]
+pub struct Family {
     /// Of the window of time, if there is one.
     pub(super) geometry: Option<Geometry>,
     /// The size of the window of calls, if there is one.
@@ -27,9 +28,18 @@ pub(crate) struct Family {
 
 impl Family {
     pub(crate) fn new(config: BreakerConfig, is_keyed: bool) -> Family {
-        let checked = config.check();
-        // Settings that were refused are not used: they may ask for a window of gigabytes.
-        let config = if checked.is_ok() { config } else { BreakerConfig::default() };
+        match config.check() {
+            Ok(()) => Family::of(config, is_keyed, Ok(())),
+            Err(refused) => Family::refused(refused),
+        }
+    }
+
+    /// One that refuses to be used. Its settings are not those that were refused: they may ask for a window of gigabytes.
+    pub(super) fn refused(refused: ConfigError) -> Family {
+        Family::of(BreakerConfig::default(), false, Err(refused))
+    }
+
+    fn of(config: BreakerConfig, is_keyed: bool, checked: Result<(), ConfigError>) -> Family {
         let window = config.rule.window_of_time();
         Family {
             geometry: window.map(|window| Geometry::new(window.buckets, window.width)),

@@ -147,6 +147,10 @@ impl HalfOpen {
         }
     }
 
+    pub(super) fn has_trials(&self) -> bool {
+        self.in_flight > 0
+    }
+
     pub(super) fn counts(&self) -> Counts {
         let (successes, failures) = (u64::from(self.successes), u64::from(self.failures));
         Counts {

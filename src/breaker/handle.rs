@@ -55,7 +55,7 @@ use crate::verdict::Verdict;
 pub struct Breaker {
     core: Arc<Core>,
     /// Of this handle and its clones.
-    name: Option<Result<Name, ConfigError>>,
+    name: Option<Name>,
 }
 
 impl Breaker {
@@ -70,9 +70,13 @@ impl Breaker {
         Breaker { core: Arc::new(Core::new(family, key)), name: None }
     }
 
-    /// Names this handle, for errors: without a name they carry that of the executor.
+    /// Names this handle, for errors: without a name they carry that of the executor. A name that cannot be one is refused
+    /// where the breaker is used, like any other setting.
     pub fn named(mut self, name: impl AsRef<str>) -> Breaker {
-        self.name = Some(Name::new(name.as_ref()));
+        match Name::new(name.as_ref()) {
+            Ok(name) => self.name = Some(name),
+            Err(refused) => self.core = Arc::new(Core::new(Arc::new(Family::refused(refused)), None)),
+        }
         self
     }
 
@@ -143,15 +147,19 @@ impl Breaker {
         self.core().remaining_open(self.now_unbound())
     }
 
-    /// Whether its settings and its name can work.
+    /// Whether its settings can work.
     fn check(&self) -> Result<(), ConfigError> {
-        self.family().checked()?;
-        self.name.clone().transpose().map(drop)
+        self.family().checked()
     }
 
     #[inline]
     pub(super) fn core(&self) -> &Core {
         &self.core
+    }
+
+    /// Whether there are other handles.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.core) > 1
     }
 
     #[inline]
@@ -160,7 +168,7 @@ impl Breaker {
     }
 
     pub(super) fn name(&self) -> Option<Name> {
-        self.name.as_ref()?.as_ref().ok().copied()
+        self.name
     }
 
     /// The time on the breaker's clock, which is bound by this.

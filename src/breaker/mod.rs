@@ -9,6 +9,7 @@ mod count_window;
 mod family;
 mod half_open;
 mod handle;
+mod keyed;
 mod listeners;
 mod open_time;
 mod permit;

@@ -235,6 +235,10 @@ impl Tally {
         self.seen.store(seen.0, Ordering::Relaxed);
     }
 
+    pub(super) fn was_used(&self) -> bool {
+        self.parts.load(Ordering::Relaxed) != 0 || self.seen.load(Ordering::Relaxed) != 0
+    }
+
     #[inline]
     fn add_success(&self, bucket: Bucket, is_current: impl Fn() -> bool) -> Added {
         match self.lanes() {

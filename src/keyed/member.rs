@@ -1,5 +1,7 @@
 //! What a policy must say of itself to have one of it for each key.
 
+use std::sync::Arc;
+
 use self::sealed::{Sealed, Standing};
 use crate::clock::Moment;
 
@@ -16,9 +18,9 @@ pub trait Member: Clone + Send + Sync + Sealed + 'static {
     #[doc(hidden)]
     fn family(config: Self::Config) -> Self::Family;
 
-    /// A new member.
+    /// A new member, for a key if it is to be kept.
     #[doc(hidden)]
-    fn join(family: &Self::Family) -> Self;
+    fn join(family: &Self::Family, key: Option<&Arc<str>>) -> Self;
 
     /// The time by which members are judged. Asked outside of every lock, since a clock may be a user's.
     #[doc(hidden)]

@@ -125,7 +125,7 @@ impl<P: Member> Keyed<P> {
 
     /// The keys that there are, in no order. It copies all of them: for an operator, not for every call.
     #[must_use]
-    pub fn keys(&self) -> Vec<Box<str>> {
+    pub fn keys(&self) -> Vec<Arc<str>> {
         self.0.shards.iter().flat_map(|part| lock(&part.0).keys()).collect()
     }
 
@@ -134,7 +134,9 @@ impl<P: Member> Keyed<P> {
     fn add(&self, shard: &Mutex<Shard<P>>, hash: u64, key: &str) -> P {
         // The clock and the allocator are asked before the lock, and what made room is dropped after it.
         let now = P::now(&self.0.family);
-        let entry = shard::Entry::new(key, P::join(&self.0.family));
+        let key = Arc::from(key);
+        let member = P::join(&self.0.family, Some(&key));
+        let entry = shard::Entry::new(key, member);
         let rehash = |key: &str| self.0.hasher.hash_one(key);
         let (member, _left) = lock(shard).get_or_insert(hash, entry, now, &rehash);
         member
@@ -151,9 +153,13 @@ impl<P: Member> Keyed<P> {
         self.0.shards.iter().map(|part| count(&lock(&part.0))).sum()
     }
 
+    pub(crate) fn family(&self) -> &P::Family {
+        &self.0.family
+    }
+
     /// A policy like all others, that is not kept: to ask what is the same for all.
-    fn sample(&self) -> P {
-        P::join(&self.0.family)
+    pub(crate) fn sample(&self) -> P {
+        P::join(&self.0.family, None)
     }
 }
 

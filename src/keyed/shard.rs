@@ -1,6 +1,7 @@
 //! One part of a map: a table of slots, the entries in them, and the order of their use.
 
 use std::array;
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 use slab::Slab;
@@ -22,7 +23,7 @@ pub(super) struct Shard<P> {
 
 /// One key and its policy.
 pub(super) struct Entry<P> {
-    key: Box<str>,
+    key: Arc<str>,
     member: P,
 }
 
@@ -30,8 +31,8 @@ pub(super) struct Entry<P> {
 pub(super) type Left<P> = [Option<Entry<P>>; MOST_LEFT];
 
 impl<P> Entry<P> {
-    pub(super) fn new(key: &str, member: P) -> Entry<P> {
-        Entry { key: key.into(), member }
+    pub(super) fn new(key: Arc<str>, member: P) -> Entry<P> {
+        Entry { key, member }
     }
 
     pub(super) fn into_member(self) -> P {
@@ -67,8 +68,8 @@ impl<P: Member> Shard<P> {
         Some(self.entries[slot].member.clone())
     }
 
-    pub(super) fn keys(&self) -> Vec<Box<str>> {
-        self.entries.iter().map(|(_, entry)| entry.key.clone()).collect()
+    pub(super) fn keys(&self) -> Vec<Arc<str>> {
+        self.entries.iter().map(|(_, entry)| Arc::clone(&entry.key)).collect()
     }
 
     /// The member of the key of `new`, which is put in if nobody has been faster, and if there is or can be made room.

@@ -41,7 +41,7 @@ impl Member for Told {
         Arc::default()
     }
 
-    fn join(family: &Arc<Births>) -> Told {
+    fn join(family: &Arc<Births>, _: Option<&Arc<str>>) -> Told {
         let number = family.made.fetch_add(1, Relaxed);
         let (standing, calls) = (AtomicU32::new(Standing::Unused as u32), AtomicU32::new(0));
         Told(Arc::new(State { standing, calls, number, family: Arc::clone(family) }))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Cold, Core, Kind, Word};
 use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Counts, State};
+use crate::keyed::member::sealed::Standing;
 use crate::clock::Moment;
 use crate::sync::Ordering;
 
@@ -54,6 +55,25 @@ impl Core {
         let span = cold.times.next(&config, expiry);
         let until = expiry + span;
         if until > now { (State::Open, until.since(now).min(span)) } else { (State::HalfOpen, Duration::ZERO) }
+    }
+
+    /// What a map of breakers must know of one that is not closed; none for one that is.
+    pub(in crate::breaker) fn standing_by_state(&self) -> Option<Standing> {
+        if self.word().is_closed() {
+            return None;
+        }
+        let cold = self.cold();
+        match self.word_locked(&cold).kind() {
+            Kind::Closed => None,
+            Kind::Isolated => Some(Standing::Pinned),
+            Kind::HalfOpen if cold.half_open.has_trials() => Some(Standing::Pinned),
+            Kind::Paused | Kind::Open | Kind::HalfOpen | Kind::MetricsOnly | Kind::Disabled => Some(Standing::Engaged),
+        }
+    }
+
+    /// Whether it has ever counted anything, or changed its state.
+    pub(in crate::breaker) fn was_used(&self) -> bool {
+        self.word() != Word::FIRST || self.streak.was_used() || self.tally.was_used() || self.count_window.is_some()
     }
 
     pub(super) fn counts_locked(&self, cold: &Cold, now: Moment) -> Counts {

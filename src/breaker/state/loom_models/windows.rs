@@ -125,13 +125,11 @@ fn loom_a_late_call_does_not_count_in_the_next_window_of_calls() {
 /// Each of the two settings alone lets the failure pass.
 #[test]
 fn loom_thresholds_of_two_versions_do_not_meet() {
-    let rule = |rate, minimum| TripRule::failure_rate(rate).window(2, WIDTH).minimum_calls(minimum);
-    model(move || {
-        let config = |rate, minimum| BreakerConfig::default().rule(rule(rate, minimum));
-        let core = Arc::new(breaker(config(0.4, 3)));
+    model(|| {
+        let core = Arc::new(breaker(rate_config(0.4, 3)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         core.settle(ticket, End::Success, bucket(0));
-        let changes = move |core: &Core| core.family().reconfigure(config(0.9, 1)).expect("the same window");
+        let changes = |core: &Core| core.family().reconfigure(rate_config(0.9, 1)).expect("the same window");
         both(&core, changes, |core| core.settle(ticket, End::Failure, bucket(0)));
         assert_eq!(core.word().state(), State::Closed);
     });
@@ -139,18 +137,20 @@ fn loom_thresholds_of_two_versions_do_not_meet() {
 
 #[test]
 fn loom_nothing_trips_by_the_thresholds_from_before() {
-    let rule = |rate| TripRule::failure_rate(rate).window(2, WIDTH).minimum_calls(2);
-    model(move || {
-        let core = Arc::new(breaker(BreakerConfig::default().rule(rule(0.5))));
+    model(|| {
+        let core = Arc::new(breaker(rate_config(0.5, 2)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         core.settle(ticket, End::Success, bucket(0));
-        let fails = move |core: &Core| core.settle(ticket, End::Failure, bucket(0));
-        let was_open_before = std::cell::Cell::new(false);
-        let core_of_thread = Arc::clone(&core);
-        let thread = thread::spawn(move || fails(&core_of_thread));
-        core.family().reconfigure(BreakerConfig::default().rule(rule(1.0))).expect("the same window");
-        was_open_before.set(core.word().state() == State::Open);
+        let failing = Arc::clone(&core);
+        let thread = thread::spawn(move || failing.settle(ticket, End::Failure, bucket(0)));
+        core.family().reconfigure(rate_config(1.0, 2)).expect("the same window");
+        let was_open_by_then = core.word().state() == State::Open;
         thread.join().expect("a model thread does not panic");
-        assert_eq!(core.word().state() == State::Open, was_open_before.get());
+        assert_eq!(core.word().state() == State::Open, was_open_by_then);
     });
+}
+
+fn rate_config(rate: f64, minimum_calls: u32) -> BreakerConfig {
+    let rule = TripRule::failure_rate(rate).window(2, WIDTH).minimum_calls(minimum_calls);
+    BreakerConfig::default().rule(rule).open_for(OPEN_TIME)
 }
