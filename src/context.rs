@@ -203,8 +203,9 @@ impl Context {
     }
 
     /// The deadline as a moment of `clock`.
+    #[inline]
     pub(crate) fn deadline_on(&self, clock: &Clock) -> Moment {
-        carry_over(&self.clock, self.deadline, clock)
+        if self.deadline.is_never() { self.deadline } else { carry_over(&self.clock, self.deadline, clock) }
     }
 
     fn more_mut(&mut self) -> &mut More {

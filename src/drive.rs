@@ -125,8 +125,8 @@ where
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
         core.emit(1, 0, || What::RunStarted);
-        if let Some(outcome) = refuse(&core, &last, operation.check()) {
-            return R::finish(&core, &frame, outcome);
+        if let Some(error) = refuse(&core, &last, operation.check()) {
+            return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
         }
         // The chain is dropped at the end of this statement, after the scope was told why.
         let raced = Race {
@@ -137,21 +137,23 @@ where
         .await;
         match raced {
             Ok(outcome) => R::finish(&core, &frame, outcome),
-            Err(cause) => R::finish(&core, &frame, ended(&last, cause)),
+            Err(cause) => R::finish(&core, &frame, Outcome::new(Err(ended(&last, cause)), Verdict::Ignored)),
         }
     }
 }
 
-/// The outcome of a run that was ended from outside: before it began, or while its chain was pending.
+/// The error of a run that was ended from outside: before it began, or while its chain was pending. (Cold functions return
+/// errors, which are a word, and not outcomes: one that does keeps the outcome in memory on the path that is not cold.)
 #[cold]
-fn ended<T, E>(last: &Last<E>, cause: Cause) -> Outcome<T, E> {
+#[inline(never)]
+fn ended<E>(last: &Last<E>, cause: Cause) -> Error<E> {
     last.stop(Stopped::Ended(cause));
-    Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored)
+    Error::refused(cause.into())
 }
 
 /// Why a run may not even begin. An already cancelled context runs nothing and takes nothing.
 #[inline(always)]
-fn refuse<T, E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Outcome<T, E>> {
+fn refuse<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
     let open = core.life().is_none_or(|life| life.is_open());
     if open && core.is_quiet() && core.context.max_attempts().is_none() && checked.is_ok() {
         return None;
@@ -160,17 +162,17 @@ fn refuse<T, E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError
 }
 
 #[cold]
-fn refuse_slow<T, E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Outcome<T, E>> {
-    let misconfigured = |config| Outcome::new(Err(Error::misconfigured(config)), Verdict::Ignored);
+#[inline(never)]
+fn refuse_slow<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
     if core.life().is_some_and(|life| !life.is_open()) {
         return Some(ended(last, Cause::ShutDown));
     }
     if core.context.max_attempts() == Some(0) {
         let config = ConfigError::new("Context::with_max_attempts", 0, "must be at least 1");
-        return Some(misconfigured(config));
+        return Some(Error::misconfigured(config));
     }
     if let Err(config) = checked {
-        return Some(misconfigured(config));
+        return Some(Error::misconfigured(config));
     }
     core.ended().map(|cause| ended(last, cause))
 }
@@ -178,29 +180,52 @@ fn refuse_slow<T, E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), Config
 impl<T, E> Finish<T, E> for Result<T, Error<E>> {
     #[inline(always)]
     fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self {
-        if outcome.verdict == Verdict::Success && outcome.result.is_ok() && !core.is_observed() {
-            return outcome.result;
+        let Outcome { result, verdict, mark, tail: _ } = outcome;
+        match result {
+            Ok(value) => {
+                if core.is_observed() {
+                    close(core, frame, None, verdict, mark);
+                }
+                Ok(value)
+            }
+            Err(mut error) => {
+                close(core, frame, Some(&mut error), verdict, mark);
+                Err(error)
+            }
         }
-        settle(core, frame, outcome).result
     }
 }
 
 impl<T, E> Finish<T, E> for Ended<T, E> {
     fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self {
-        settle(core, frame, outcome)
+        let Outcome { mut result, verdict, mark, tail } = outcome;
+        let Closed { stopped, attempts, elapsed } = close(core, frame, result.as_mut().err(), verdict, mark);
+        Ended { result, tail, stopped, attempts, elapsed }
     }
 }
 
-/// Fills in what only the run knows. By value: a reference would keep the outcome of a plain success in memory too.
+/// What only the run knows of its end.
+struct Closed {
+    stopped: Stopped,
+    attempts: u32,
+    elapsed: Duration,
+}
+
+/// Fills in what only the run knows, and tells the observers.
 #[cold]
 #[inline(never)]
-fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Ended<T, E> {
-    let Outcome { mut result, verdict, mark, tail } = outcome;
+fn close<E>(
+    core: &Core<'_>,
+    frame: &Frame<'_, E>,
+    mut error: Option<&mut Error<E>>,
+    verdict: Verdict,
+    mark: Mark,
+) -> Closed {
     let attempts = core.attempts();
     // A refusal has taken no time that would be worth a look at the clock.
     let elapsed = if attempts == 0 { core.elapsed_before_poll() } else { core.elapsed() };
     let mut stopped = frame.last.stopped();
-    if let Err(error) = &mut result {
+    if let Some(error) = &mut error {
         // A failure that arrives together with the caller's cancellation is that cancellation, as far as the caller cares.
         if !verdict.is_answer()
             && verdict != Verdict::Ignored
@@ -223,10 +248,10 @@ fn settle<T, E>(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -
         _ => Stopped::Settled,
     });
     core.emit(attempts.max(1), 0, || {
-        let error = result.as_ref().err().map(Error::kind);
+        let error = error.map(|error| error.kind());
         What::RunFinished { error, attempts, elapsed }
     });
-    Ended { result, tail, stopped, attempts, elapsed }
+    Closed { stopped, attempts, elapsed }
 }
 
 /// Races the chain against the caller's token, the executor's shutdown and the deadline, a ready result first.
@@ -237,7 +262,7 @@ struct Race<'a, 'run, F> {
     /// Dropped after the chain: a run is waiting until all that it holds is given back.
     seat: Seat<'a, 'run>,
     /// Made when the chain is first pending, and only if the caller brought something to watch.
-    watch: Option<Pin<Box<Watch<'run>>>>,
+    watch: Option<Pin<Box<Watch<'a, 'run>>>>,
 }
 
 impl<F: Future> Future for Race<'_, '_, F> {
@@ -252,7 +277,7 @@ impl<F: Future> Future for Race<'_, '_, F> {
         if let Poll::Ready(outcome) = this.chain.poll(cx) {
             return Poll::Ready(Ok(outcome));
         }
-        let cause = pending(core, slot, this.watch, cx);
+        let cause = pending(scope, slot, this.watch, cx);
         cause.map(|cause| {
             scope.give_up(cause.into());
             Err(cause)
@@ -278,14 +303,15 @@ impl Drop for Seat<'_, '_> {
 }
 
 /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
-fn pending<'run>(
-    core: &'run Core<'run>,
+fn pending<'a, 'run>(
+    scope: &'a Scope<'run>,
     slot: &mut Slot,
-    watch: &mut Option<Pin<Box<Watch<'run>>>>,
+    watch: &mut Option<Pin<Box<Watch<'a, 'run>>>>,
     cx: &mut TaskContext<'_>,
 ) -> Poll<Cause> {
+    let core = scope.core;
     if !core.is_quiet() {
-        let watch = watch.get_or_insert_with(|| Box::pin(Watch::new(core)));
+        let watch = watch.get_or_insert_with(|| Box::pin(Watch::new(scope)));
         if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
             // Of several causes at once the same one counts everywhere.
             return Poll::Ready(core.ended().unwrap_or(cause));
@@ -299,17 +325,18 @@ fn pending<'run>(
 
 /// What the caller brought to end a pending run with.
 #[pin_project]
-struct Watch<'run> {
+struct Watch<'a, 'run> {
     #[pin]
     token: Option<WaitForCancellationFutureOwned>,
     #[pin]
-    alarm: Alarm<'run>,
+    alarm: Alarm<'a, 'run>,
 }
 
-impl<'run> Watch<'run> {
-    fn new(core: &'run Core<'run>) -> Watch<'run> {
+impl<'a, 'run> Watch<'a, 'run> {
+    fn new(scope: &'a Scope<'run>) -> Watch<'a, 'run> {
+        let core = scope.core;
         let token = core.context.token().map(|token| token.clone().cancelled_owned());
-        Watch { token, alarm: Alarm::new(core, core.deadline) }
+        Watch { token, alarm: Alarm::new(scope, core.deadline) }
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, core: &Core<'_>) -> Poll<Cause> {

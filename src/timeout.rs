@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
 use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site};
-use crate::run::{Alarm, Scope};
+use crate::run::Alarm;
 use crate::verdict::Verdict;
 
 /// Gives up on what is inside of it after a time: inside of a [`Retry`](crate::Retry) on one attempt, outside on the whole.
@@ -113,14 +113,16 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
             let frame = Frame::until(call, at);
             // What is inside is dropped at the end of this statement, after the scope was told why.
             let raced = Limited {
-                scope: &frame.scope,
                 inner: next.call(call.within(&frame)),
-                alarm: Alarm::new(frame.scope.core, frame.scope.alarm_at(at)),
+                alarm: Alarm::new(&frame.scope, frame.scope.alarm_at(at)),
             }
             .await;
             match raced {
                 Some(outcome) => outcome,
-                None => timed_out(call, limit.get(), frame.was_started()),
+                None => {
+                    let verdict = if frame.was_started() { STARTED } else { NOT_STARTED };
+                    Outcome::new(Err(timed_out(call, limit.get())), verdict)
+                }
             }
         }
     }
@@ -147,22 +149,26 @@ impl Nanos {
     }
 }
 
-/// The outcome of a limit that was reached.
+/// The error of a limit that was reached. Not the outcome: a cold function that returns one keeps it in memory on the path
+/// that is not cold.
 #[cold]
-fn timed_out<T, E>(call: Call<'_, E>, limit: Duration, started: bool) -> Outcome<T, E> {
+#[inline(never)]
+fn timed_out<E>(call: Call<'_, E>, limit: Duration) -> Error<E> {
     call.emit(|| What::TimedOut { limit });
-    let verdict = if started { Verdict::Transient } else { Verdict::Rejected { retry_after: None } };
-    Outcome::new(Err(Error::refused(Kind::TimedOut { limit })), verdict)
+    Error::refused(Kind::TimedOut { limit })
 }
+
+/// What a limit is worth that was reached: the dependency had its time, or it was never asked.
+const STARTED: Verdict = Verdict::Transient;
+const NOT_STARTED: Verdict = Verdict::Rejected { retry_after: None };
 
 /// Races what is inside against the alarm, a ready result first.
 #[pin_project]
 struct Limited<'a, 'run, F> {
-    scope: &'a Scope<'run>,
     #[pin]
     inner: F,
     #[pin]
-    alarm: Alarm<'run>,
+    alarm: Alarm<'a, 'run>,
 }
 
 impl<F: Future> Future for Limited<'_, '_, F> {
@@ -171,12 +177,13 @@ impl<F: Future> Future for Limited<'_, '_, F> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
         let this = self.project();
-        let core = this.scope.core;
+        let scope = this.alarm.scope();
+        let core = scope.core;
         let beside = core.look_inside();
         let polled = match this.inner.poll(cx) {
             Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
             Poll::Pending => this.alarm.poll(cx, core.armed()).map(|()| {
-                this.scope.give_up(Reason::TimedOut);
+                scope.give_up(Reason::TimedOut);
                 None
             }),
         };

@@ -62,6 +62,47 @@ impl Verdict {
     }
 }
 
+/// A verdict without its wait: together they fit into registers, as the verdict itself does not.
+#[derive(Clone, Copy)]
+pub(crate) enum Worth {
+    Success,
+    Transient,
+    Fatal,
+    Throttled,
+    Permanent,
+    Ignored,
+    Rejected,
+}
+
+impl Verdict {
+    #[inline]
+    pub(crate) fn parts(self) -> (Worth, Option<Duration>) {
+        match self {
+            Verdict::Success => (Worth::Success, None),
+            Verdict::Transient => (Worth::Transient, None),
+            Verdict::Fatal => (Worth::Fatal, None),
+            Verdict::Throttled { retry_after } => (Worth::Throttled, retry_after),
+            Verdict::Permanent => (Worth::Permanent, None),
+            Verdict::Ignored => (Worth::Ignored, None),
+            Verdict::Rejected { retry_after } => (Worth::Rejected, retry_after),
+        }
+    }
+}
+
+impl Worth {
+    pub(crate) fn with_wait(self, retry_after: Option<Duration>) -> Verdict {
+        match self {
+            Worth::Success => Verdict::Success,
+            Worth::Transient => Verdict::Transient,
+            Worth::Fatal => Verdict::Fatal,
+            Worth::Throttled => Verdict::Throttled { retry_after },
+            Worth::Permanent => Verdict::Permanent,
+            Worth::Ignored => Verdict::Ignored,
+            Worth::Rejected => Verdict::Rejected { retry_after },
+        }
+    }
+}
+
 /// An error that knows its own verdict. [`by_error`](crate::judge::by_error) asks it.
 ///
 /// ```

@@ -33,7 +33,7 @@ pub use self::config::{
     AbandonedTrial, BreakerConfig, DEFAULT_OPEN_JITTER, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS,
 };
 pub use self::handle::Breaker;
-use self::permit::{Held, LateFailure};
+use self::permit::Held;
 pub use self::permit::{Permit, Rejected};
 pub use self::rule::{
     DEFAULT_BUCKET_WIDTH, DEFAULT_BUCKETS, DEFAULT_FAILURE_RATE, DEFAULT_FAILURE_THRESHOLD, DEFAULT_MINIMUM_CALLS,
@@ -41,45 +41,32 @@ pub use self::rule::{
 };
 pub use self::stream::GuardedStream;
 pub use self::transition::{Cause, Counts, State, Transition};
-use crate::error::Error;
-use crate::event::What;
 use crate::policy::{Call, Next, Outcome, Policy};
+use crate::verdict::Verdict;
 
 impl<T: Send, E: Send> Policy<T, E> for Breaker {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
-        Guarded { start: N::call, stage: Stage::Fresh { breaker: self, call, next } }
+        Guarded { start: N::call, next, inner: None, permit: Held::none(self, call) }
     }
 }
 
 /// One call through a breaker: asks for admission when it is first polled, and settles the permit with what the rest of the
 /// chain ends with.
-// By hand: what is needed only before the admission shares its place with what is needed only after it.
+// By hand, and nothing in it is ever moved: a struct that was just written and is then copied costs more than all the rest.
 #[pin_project]
 struct Guarded<'a, 'run, E, N, S, F> {
     /// Makes the future, whose type has no name.
     start: S,
+    next: N,
+    /// The rest of the chain, from the admission on.
     #[pin]
-    stage: Stage<'a, 'run, E, N, F>,
+    inner: Option<F>,
+    /// Dropped after what is inside: it learns of its end when all of that is gone.
+    permit: Held<'a, 'run, E>,
 }
 
-#[pin_project(project = StageProjection, project_replace = StageReplaced)]
-enum Stage<'a, 'run, E, N, F> {
-    Fresh {
-        breaker: &'a Breaker,
-        call: Call<'run, E>,
-        next: N,
-    },
-    /// The fields are dropped in this order: the permit learns of its end when everything inside is gone.
-    Admitted {
-        #[pin]
-        inner: F,
-        permit: Held<'a, 'run, E>,
-    },
-    Settled,
-}
-
-impl<'a, 'run, T, E, N, S, F> Future for Guarded<'a, 'run, E, N, S, F>
+impl<'run, T, E, N, S, F> Future for Guarded<'_, 'run, E, N, S, F>
 where
     N: Next<T, E>,
     S: Fn(N, Call<'run, E>) -> F,
@@ -90,45 +77,24 @@ where
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
         let mut this = self.project();
-        if let StageProjection::Fresh { breaker, call, next } = this.stage.as_mut().project() {
-            let (breaker, call, next) = (*breaker, *call, *next);
-            let ticket = match breaker.core().try_acquire(call.now(), || next.limit()) {
-                Ok(ticket) => ticket,
-                Err(refused) => return Poll::Ready(breaker.refuse(call, refused)),
-            };
-            let permit = Held::new(breaker, ticket, call);
-            let call = if ticket.is_trial() { call.as_trial() } else { call };
-            this.stage.set(Stage::Admitted { inner: (this.start)(next, call), permit });
+        if this.inner.is_none() {
+            let next = *this.next;
+            match this.permit.acquire(|| next.limit()) {
+                Ok(call) => this.inner.set(Some((this.start)(next, call))),
+                Err(refused) => {
+                    let error = this.permit.refuse(refused);
+                    return Poll::Ready(Outcome::new(Err(error), Verdict::Rejected { retry_after: refused.retry_after }));
+                }
+            }
         }
-        // Always admitted here, unless it is polled again after its end.
-        let StageProjection::Admitted { inner, .. } = this.stage.as_mut().project() else { return Poll::Pending };
-        let outcome = ready!(inner.poll(cx));
-        if let StageReplaced::Admitted { permit, .. } = this.stage.project_replace(Stage::Settled)
-            && let Some(breaker) = permit.settle(outcome.verdict)
-        {
-            return Poll::Ready(breaker.watch_tail(outcome));
+        // Always there: it was set just above.
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Pending };
+        let mut outcome = ready!(inner.poll(cx));
+        let verdict = outcome.verdict;
+        let lives_on = this.permit.settle(verdict);
+        if lives_on && outcome.result.is_ok() && !verdict.is_failure() {
+            outcome.tail = this.permit.watch(outcome.tail);
         }
         Poll::Ready(outcome)
-    }
-}
-
-impl Breaker {
-    #[cold]
-    fn refuse<T, E>(&self, call: Call<'_, E>, refused: ticket::Refused) -> Outcome<T, E> {
-        let kind = refused.kind();
-        call.emit(|| What::Rejected { kind });
-        let mut error = Error::refused(kind);
-        error.set_name(self.name());
-        Outcome::rejected(error)
-    }
-
-    /// A result that outlives the run may still fail: leaves somebody behind who tells. One that is a failure already counts
-    /// once.
-    #[cold]
-    fn watch_tail<T, E>(&self, mut outcome: Outcome<T, E>) -> Outcome<T, E> {
-        if outcome.result.is_ok() && !outcome.verdict.is_failure() {
-            outcome.tail_mut().push(LateFailure::new(self.clone()));
-        }
-        outcome
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::handle::Breaker;
 use super::ticket::{End as TicketEnd, Refused, Ticket};
 use crate::clock::Moment;
-use crate::error::{ConfigError, Kind, Name};
-use crate::policy::{Call, End, Guard};
+use crate::error::{ConfigError, Error, Kind, Name};
+use crate::event::What;
+use crate::policy::{Call, End, Guard, Tail};
 use crate::run::Fate;
 use crate::verdict::Verdict;
 
@@ -141,42 +142,75 @@ impl std::error::Error for Rejected {
     }
 }
 
-/// The admission of one call of a chain. Dropped, it asks the scopes around it why.
+/// The admission of one call of a chain. Dropped before it was settled, it asks the scopes around it why.
 pub(super) struct Held<'a, 'run, E> {
     breaker: &'a Breaker,
     call: Call<'run, E>,
+    /// Of an admission that is held; anything otherwise.
     ticket: Ticket,
     began: Moment,
     /// How often the operation had been started when the permit was given.
     started: u16,
+    is_held: bool,
 }
 
 impl<'a, 'run, E> Held<'a, 'run, E> {
-    #[inline]
-    pub(super) fn new(breaker: &'a Breaker, ticket: Ticket, call: Call<'run, E>) -> Held<'a, 'run, E> {
-        Held { breaker, ticket, call, began: call.now(), started: call.scope().started() }
+    /// Nothing is held yet.
+    #[inline(always)]
+    pub(super) fn none(breaker: &'a Breaker, call: Call<'run, E>) -> Held<'a, 'run, E> {
+        Held { breaker, call, ticket: Ticket::NONE, began: Moment::NEVER, started: 0, is_held: false }
     }
 
-    /// Says how the call ended. Gives the breaker back if the result may outlive the run.
-    #[inline]
-    pub(super) fn settle(self, verdict: Verdict) -> Option<&'a Breaker> {
-        let (breaker, call) = (self.breaker, self.call);
-        let end = end_of(call, verdict);
-        settle(breaker, self.ticket, end, self.began, self.ended_at(end));
-        #[expect(clippy::mem_forget, reason = "it is settled, and holds nothing else")]
-        std::mem::forget(self);
-        call.streams().then_some(breaker)
+    /// Asks for admission, and says with which call to go on.
+    #[inline(always)]
+    pub(super) fn acquire(&mut self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Call<'run, E>, Refused> {
+        let began = self.call.now();
+        let ticket = self.breaker.core().try_acquire(began, inner_limit)?;
+        (self.ticket, self.began, self.started) = (ticket, began, self.call.scope().started());
+        self.is_held = true;
+        Ok(if ticket.is_trial() { self.call.as_trial() } else { self.call })
     }
 
-    /// A success may be counted at the time of its start, which is known already, unless it matters how long it took. Whatever may change the state is worth a
-    /// look at the clock: the operation may have taken long within one poll.
-    #[inline]
-    fn ended_at(&self, end: TicketEnd) -> Moment {
-        if end == TicketEnd::Success && !self.ticket.is_trial() && !self.breaker.core().times_calls() {
-            self.began
+    /// The error of a refusal. Not the outcome, and of the outcome only the tail below: a cold function that sees a whole one
+    /// keeps it in memory on the path that is not cold.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse(&self, refused: Refused) -> Error<E> {
+        let kind = refused.kind();
+        self.call.emit(|| What::Rejected { kind });
+        let mut error = Error::refused(kind);
+        error.set_name(self.breaker.name());
+        error
+    }
+
+    /// Says how the call ended, and returns whether the result may outlive the run.
+    #[inline(always)]
+    pub(super) fn settle(&mut self, verdict: Verdict) -> bool {
+        self.is_held = false;
+        let core = self.breaker.core();
+        // A success may be counted at the time of its start, which is known already, unless it matters how long it took.
+        if verdict.is_answer() && self.ticket.is_of_closed() && !core.times_calls() {
+            core.settle(self.ticket, TicketEnd::Success, self.began);
         } else {
-            self.call.scope().core.look()
+            self.settle_at_end(end_of(self.call, verdict));
         }
+        self.call.streams()
+    }
+
+    /// A result that outlives the run may still fail: leaves somebody behind who tells. (One that is a failure already counts
+    /// once.)
+    #[cold]
+    #[inline(never)]
+    pub(super) fn watch(&self, mut tail: Tail) -> Tail {
+        tail.push(LateFailure(self.breaker.clone()));
+        tail
+    }
+
+    /// Whatever may change the state is worth a look at the clock: the operation may have taken long within one poll.
+    #[cold]
+    #[inline(never)]
+    fn settle_at_end(&self, end: TicketEnd) {
+        settle(self.breaker, self.ticket, end, self.began, self.call.scope().core.look());
     }
 
     #[cold]
@@ -193,13 +227,15 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
 }
 
 impl<E> Drop for Held<'_, '_, E> {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.abandon();
+        if self.is_held {
+            self.abandon();
+        }
     }
 }
 
 /// Says how a call ended that ran from `began` to `ended`.
-#[inline]
 fn settle(breaker: &Breaker, ticket: Ticket, end: TicketEnd, began: Moment, ended: Moment) {
     let core = breaker.core();
     if core.times_calls() && core.is_slow(ended.since(began)) {
@@ -210,13 +246,7 @@ fn settle(breaker: &Breaker, ticket: Ticket, end: TicketEnd, began: Moment, ende
 }
 
 /// Counts a failure that shows only after the run, such as a body that breaks off.
-pub(super) struct LateFailure(Breaker);
-
-impl LateFailure {
-    pub(super) fn new(breaker: Breaker) -> LateFailure {
-        LateFailure(breaker)
-    }
-}
+struct LateFailure(Breaker);
 
 impl Guard for LateFailure {
     fn end(&mut self, end: End) {

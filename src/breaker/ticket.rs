@@ -106,6 +106,15 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// For who has none yet.
+    pub(crate) const NONE: Ticket = Ticket { word: Word::FIRST };
+
+    /// Whether the breaker was simply closed.
+    #[inline]
+    pub(crate) fn is_of_closed(self) -> bool {
+        self.word.is_closed()
+    }
+
     /// Whether the call is a trial of a half-open breaker.
     #[inline]
     pub(crate) fn is_trial(self) -> bool {

@@ -40,7 +40,7 @@ use crate::sync::{Mutex, lock};
 /// its own lock and its own order of use.
 ///
 /// # Size
-/// About 70 bytes for a key of up to 24 bytes, and what the policy itself takes.
+/// About 90 bytes for a key of up to 24 bytes, and what the policy itself takes.
 #[must_use = "a policy does nothing until it is part of a chain"]
 pub struct Keyed<P: Member>(Arc<Shared<P>>);
 

@@ -311,7 +311,7 @@ fn nothing_is_lost_or_kept_twice_under_threads() {
 }
 
 #[test]
-fn an_entry_takes_about_70_bytes() {
+fn an_entry_takes_about_90_bytes() {
     assert_eq!(size_of::<shard::Entry<Told>>(), 24);
     let count = 10_000;
     let keys: Vec<String> = (0..count).map(|key| format!("host-{key}")).collect();
@@ -319,5 +319,5 @@ fn an_entry_takes_about_70_bytes() {
     let used = allocation_counter::measure(|| keys.iter().for_each(|key| drop(map.get(key))));
     let member = size_of::<State>() + 2 * size_of::<usize>();
     let each = used.bytes_current as f64 / count as f64 - member as f64;
-    assert!(each < 75.0, "{each}");
+    assert!(each < 95.0, "{each}");
 }

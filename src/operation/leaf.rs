@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::event::What;
 use crate::outcome::Outcome;
 use crate::policy::{Call, Next};
-use crate::verdict::Classified;
+use crate::verdict::{Classified, Worth};
 
 /// The last link of a chain.
 pub(crate) struct Leaf<'a, O>(pub(crate) &'a O);
@@ -83,18 +83,19 @@ where
         let outcome = ready!(call.scope().blame(|| running.poll(cx)));
         let outcome = this.operation.judge(call, outcome);
         if call.is_observed() {
-            return Poll::Ready(observed(call, outcome));
+            let (worth, wait) = outcome.verdict.parts();
+            observed(call, worth, wait);
         }
         Poll::Ready(outcome)
     }
 }
 
-/// Tells the observers. By value: a reference would keep the outcome in memory, also where nobody looks.
+/// Tells the observers. What fits into registers of the verdict alone: a function that sees the outcome, or returns one, keeps
+/// it in memory, also where nobody looks.
 #[cold]
 #[inline(never)]
-fn observed<T, E>(call: Call<'_, E>, outcome: Outcome<T, E>) -> Outcome<T, E> {
-    call.emit(|| What::AttemptFinished { verdict: outcome.verdict });
-    outcome
+fn observed<E>(call: Call<'_, E>, worth: Worth, wait: Option<Duration>) {
+    call.emit(|| What::AttemptFinished { verdict: worth.with_wait(wait) });
 }
 
 /// A closure as an operation.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use pin_project::{pin_project, pinned_drop};
 
-use super::Core;
+use super::Scope;
 use crate::clock::{Moment, Sleep};
 
 /// Waits for one moment, for one frame of a run.
@@ -14,36 +14,64 @@ use crate::clock::{Moment, Sleep};
 /// frame is polled again. Frames are polled from the inside out, so an alarm knows which timers wait inside of it, and
 /// registers its own only if it is the nearest.
 #[pin_project(PinnedDrop)]
-pub(crate) struct Alarm<'run> {
-    core: &'run Core<'run>,
+pub(crate) struct Alarm<'a, 'run> {
+    scope: &'a Scope<'run>,
     #[pin]
-    sleep: Sleep,
+    timer: Timer,
 }
 
-impl<'run> Alarm<'run> {
+/// Most calls are ready at once, and a timer is large: it is made when it is first waited for.
+#[pin_project(project = TimerProjection)]
+enum Timer {
+    Due(Moment),
+    Waiting(#[pin] Sleep),
+}
+
+impl<'a, 'run> Alarm<'a, 'run> {
     #[inline]
-    pub(crate) fn new(core: &'run Core<'run>, at: Moment) -> Alarm<'run> {
-        Alarm { core, sleep: core.clock().sleep_until(at) }
+    pub(crate) fn new(scope: &'a Scope<'run>, at: Moment) -> Alarm<'a, 'run> {
+        Alarm { scope, timer: Timer::Due(at) }
+    }
+
+    /// The frame that it is the alarm of.
+    #[inline]
+    pub(crate) fn scope(&self) -> &'a Scope<'run> {
+        self.scope
     }
 
     /// Ready once the moment has come. `inside` is the nearest timer that waits inside of the frame, which has been polled
     /// and found pending just before; `NEVER` if there is none.
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, inside: Moment) -> Poll<()> {
-        let this = self.project();
-        let at = this.sleep.at();
+        let mut this = self.project();
+        let (at, core) = (this.timer.at(), this.scope.core);
         if inside <= at {
             return Poll::Pending;
         }
-        let waiting = this.sleep.poll(cx);
+        if let Timer::Due(at) = *this.timer {
+            this.timer.set(Timer::Waiting(core.clock().sleep_until(at)));
+        }
+        let waiting = match this.timer.project() {
+            TimerProjection::Waiting(sleep) => sleep.poll(cx),
+            TimerProjection::Due(_) => Poll::Pending,
+        };
         if waiting.is_pending() {
-            this.core.arm(at);
+            core.arm(at);
         }
         waiting
     }
 }
 
+impl Timer {
+    fn at(&self) -> Moment {
+        match self {
+            Timer::Due(at) => *at,
+            Timer::Waiting(sleep) => sleep.at(),
+        }
+    }
+}
+
 /// Waits until the moment, with nothing inside.
-impl Future for Alarm<'_> {
+impl Future for Alarm<'_, '_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -52,9 +80,11 @@ impl Future for Alarm<'_> {
 }
 
 #[pinned_drop]
-impl PinnedDrop for Alarm<'_> {
+impl PinnedDrop for Alarm<'_, '_> {
     #[inline]
     fn drop(self: Pin<&mut Self>) {
-        self.core.disarm(self.sleep.at());
+        if let Timer::Waiting(sleep) = &self.timer {
+            self.scope.core.disarm(sleep.at());
+        }
     }
 }

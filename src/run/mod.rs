@@ -212,12 +212,14 @@ impl<'run> Core<'run> {
         self.arm(beside);
     }
 
+    #[inline]
     fn arm(&self, at: Moment) {
         self.armed.store(self.armed().min(at).nanos(), Relaxed);
     }
 
     /// The timer for `at` is gone. Forgets a little too much if another one waits for the same moment, which costs a
     /// timer and loses nothing.
+    #[inline]
     fn disarm(&self, at: Moment) {
         if self.armed() == at {
             self.armed.store(UNKNOWN, Relaxed);

@@ -28,8 +28,13 @@ fn config(minimum_calls: u32) -> BreakerConfig {
 }
 
 fn model(check: impl Fn() + Send + Sync + 'static) {
+    model_with(3, check);
+}
+
+/// With a bound of its own, for models that take too long otherwise.
+fn model_with(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(check);
 }
 
