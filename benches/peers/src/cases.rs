@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::harness::{Cost, Effort, Threads, Work, enter_runtime, heap_of};
+use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, enter_runtime, heap_of};
 use crate::peers::{Can, Peer, all};
 
 /// Calls of one kind, timed.
@@ -11,8 +11,7 @@ pub struct Case {
     pub name: &'static str,
     pub group: &'static str,
     pub title: &'static str,
-    /// How many of the calls succeed, or something else was measured than meant.
-    share: f64,
+    answers: Answers,
     set_up: fn(&dyn Peer) -> Can<Work>,
 }
 
@@ -26,6 +25,8 @@ pub struct Quantity {
 /// All that a run has found.
 pub struct Results {
     pub effort: Effort,
+    /// How busy the machine was before, in waiting threads; `None` where the system does not say.
+    pub load: Option<f64>,
     pub timed: Vec<Timed>,
     pub counted: Vec<Counted>,
 }
@@ -58,31 +59,44 @@ impl Results {
 
 /// Measures every case and quantity whose name contains `filter`.
 pub fn measure(effort: Effort, filter: &str) -> Results {
+    let load = load();
     let _entered = enter_runtime();
     let peers = all();
     let threads = Threads::start(2);
-    let cases = CASES.iter().filter(|case| case.name.contains(filter));
-    let timed = cases.flat_map(|case| time(case, &peers, &threads, effort)).collect();
-    let quantities = QUANTITIES.iter().filter(|quantity| quantity.name.contains(filter));
+    let cases: Vec<_> = CASES.into_iter().filter(|case| case.name.contains(filter)).collect();
+    let groups = cases.chunk_by(|a, b| a.group == b.group);
+    let timed = groups.flat_map(|group| time(group, &peers, &threads, effort)).collect();
+    let quantities = QUANTITIES.into_iter().filter(|quantity| quantity.name.contains(filter));
     let counted = quantities.flat_map(|quantity| count(quantity, &peers)).collect();
-    Results { effort, timed, counted }
+    Results { effort, load, timed, counted }
 }
 
-fn time(case: &'static Case, peers: &[Box<dyn Peer>], threads: &Threads, effort: Effort) -> Vec<Timed> {
-    say(case.name);
-    let mut refused = Vec::new();
-    let mut works = Vec::new();
-    for peer in peers {
-        match (case.set_up)(peer.as_ref()) {
-            Ok(work) => works.push((peer.name(), work)),
-            Err(reason) => refused.push(Timed { case, peer: peer.name(), costs: Err(reason) }),
-        }
+/// Cases of one group are compared with each other too, and one thread with two, so they take turns as well.
+fn time(cases: &[&'static Case], peers: &[Box<dyn Peer>], threads: &Threads, effort: Effort) -> Vec<Timed> {
+    say(cases[0].group);
+    let mut timed = Vec::new();
+    let mut subjects = Vec::new();
+    for (case, peer) in cases.iter().flat_map(|case| peers.iter().map(move |peer| (*case, peer.as_ref()))) {
+        let costs = both(case, peer).map(|both| {
+            subjects.extend(both);
+            [Cost::default(); 2]
+        });
+        timed.push(Timed { case, peer: peer.name(), costs });
     }
-    let one = threads.measure(&works, 1, effort, case.share);
-    let two = threads.measure(&works, 2, effort, case.share);
-    let costs = one.into_iter().zip(two);
-    let timed = works.iter().zip(costs).map(|((peer, _), (one, two))| Timed { case, peer, costs: Ok([one, two]) });
-    timed.chain(refused).collect()
+    let mut costs = threads.measure(&subjects, effort).into_iter();
+    for both in timed.iter_mut().filter_map(|timed| timed.costs.as_mut().ok()) {
+        both.fill_with(|| costs.next().unwrap_or_default());
+    }
+    timed
+}
+
+/// One subject for one thread and another for two: what two threads have shared may stay slower, or larger, ever after.
+fn both(case: &Case, peer: &dyn Peer) -> Can<[Subject; 2]> {
+    let subject = |threads| {
+        let work = (case.set_up)(peer)?;
+        Ok(Subject { name: format!("{}: {}", case.name, peer.name()), work, threads, answers: case.answers })
+    };
+    Ok([subject(1)?, subject(2)?])
 }
 
 fn count(quantity: &'static Quantity, peers: &[Box<dyn Peer>]) -> Vec<Counted> {
@@ -94,6 +108,11 @@ fn count(quantity: &'static Quantity, peers: &[Box<dyn Peer>]) -> Vec<Counted> {
     counted.collect()
 }
 
+/// The mean of the last minute.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
 /// Tells whoever waits how far it is. The report alone goes to stdout.
 fn say(name: &str) {
     let _nobody_waits = writeln!(std::io::stderr(), "{name} …");
@@ -101,7 +120,7 @@ fn say(name: &str) {
 
 fn per_breaker(peer: &dyn Peer) -> Can<f64> {
     let mut made = Ok(());
-    let (bytes, _) = heap_of(|| peer.breakers(BREAKERS).map_err(|reason| made = Err(reason)));
+    let bytes = heap_of(|| peer.breakers(BREAKERS).map_err(|reason| made = Err(reason)));
     made.map(|()| bytes as f64 / BREAKERS as f64)
 }
 
@@ -125,7 +144,7 @@ pub static CHAIN: Case = Case {
     name: "chain",
     group: CHAINS,
     title: "retry + breaker (time window) + timeout, success",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.chain(),
 };
 
@@ -133,7 +152,7 @@ pub static CHAIN_ERASED: Case = Case {
     name: "chain-erased",
     group: CHAINS,
     title: "the same, its type erased",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.chain_erased(),
 };
 
@@ -141,7 +160,7 @@ pub static CHAIN_OBSERVED: Case = Case {
     name: "chain-observed",
     group: CHAINS,
     title: "the same, one observer",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.chain_observed(),
 };
 
@@ -149,7 +168,7 @@ pub static BREAKER_WINDOW: Case = Case {
     name: "breaker-window",
     group: BREAKERS_ALONE,
     title: "closed, time window, success",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.breaker_window(),
 };
 
@@ -157,7 +176,7 @@ pub static BREAKER_FAILURES: Case = Case {
     name: "breaker-failures",
     group: BREAKERS_ALONE,
     title: "closed, time window, 10 % failures",
-    share: 0.9,
+    answers: NINE_OF_TEN,
     set_up: |peer| peer.breaker_failures(),
 };
 
@@ -165,7 +184,7 @@ pub static BREAKER_CONSECUTIVE: Case = Case {
     name: "breaker-consecutive",
     group: BREAKERS_ALONE,
     title: "closed, failures in a row, success",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.breaker_consecutive(),
 };
 
@@ -173,7 +192,7 @@ pub static BREAKER_OPEN: Case = Case {
     name: "breaker-open",
     group: BREAKERS_ALONE,
     title: "open, refusal",
-    share: 0.0,
+    answers: NONE,
     set_up: |peer| peer.breaker_open(),
 };
 
@@ -181,7 +200,7 @@ pub static RETRY_SUCCESS: Case = Case {
     name: "retry-success",
     group: RETRIES,
     title: "around a success",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.retry_success(),
 };
 
@@ -189,7 +208,7 @@ pub static RETRY_FAILURES: Case = Case {
     name: "retry-failures",
     group: RETRIES,
     title: "two failures, then a success, no delay",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.retry_failures(),
 };
 
@@ -197,7 +216,7 @@ pub static TIMEOUT_READY: Case = Case {
     name: "timeout-ready",
     group: TIMEOUTS,
     title: "around a future that is ready",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.timeout_ready(),
 };
 
@@ -205,7 +224,7 @@ pub static TIMEOUT_PENDING: Case = Case {
     name: "timeout-pending",
     group: TIMEOUTS,
     title: "around one that is pending once",
-    share: 1.0,
+    answers: ALL,
     set_up: |peer| peer.timeout_pending(),
 };
 
@@ -217,6 +236,10 @@ pub static FUTURE: Quantity = Quantity {
 
 pub static MEMORY: Quantity =
     Quantity { name: "memory", title: "one of 100,000 breakers, each used once: handle and heap", count: per_breaker };
+
+const ALL: Answers = Answers { successes: 1, of: 1 };
+const NINE_OF_TEN: Answers = Answers { successes: 9, of: 10 };
+const NONE: Answers = Answers { successes: 0, of: 1 };
 
 const CHAINS: &str = "Chain";
 const BREAKERS_ALONE: &str = "Breaker";

@@ -1,4 +1,4 @@
-//! Measures calls: many subjects in turn, on one thread or on two.
+//! Measures calls: many subjects in turn, on one thread or on more.
 
 use std::hint::{black_box, spin_loop};
 use std::pin::pin;
@@ -14,7 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 /// What a subject does in a case: makes so many calls on the thread that it is given and returns how many succeeded. Threads
 /// that run one work share what is behind it: one breaker, one executor.
 #[derive(Clone)]
-pub struct Work(Arc<dyn Fn(&Lane, u64) -> u64 + Send + Sync>);
+pub struct Work(Arc<Batch>);
+
+type Batch = dyn Fn(&Lane, u64) -> u64 + Send + Sync;
 
 impl Work {
     pub fn new(batch: impl Fn(&Lane, u64) -> u64 + Send + Sync + 'static) -> Work {
@@ -68,21 +70,36 @@ impl Lane {
     }
 }
 
+/// How many of the calls succeed, in a pattern that repeats. A subject that answers otherwise does something else than the case
+/// asks for: it is not measured, the run ends.
+#[derive(Clone, Copy)]
+pub struct Answers {
+    pub successes: u64,
+    pub of: u64,
+}
+
+/// A work that is measured on so many threads.
+pub struct Subject {
+    pub name: String,
+    pub work: Work,
+    pub threads: usize,
+    pub answers: Answers,
+}
+
 /// How long to measure.
 #[derive(Clone, Copy)]
 pub struct Effort {
     pub name: &'static str,
     pub rounds: usize,
-    batch: Duration,
 }
 
 impl Effort {
-    pub const QUICK: Effort = Effort { name: "quick", rounds: 31, batch: Duration::from_millis(2) };
-    pub const FULL: Effort = Effort { name: "full", rounds: 201, batch: Duration::from_millis(4) };
+    pub const QUICK: Effort = Effort { name: "quick", rounds: 101 };
+    pub const FULL: Effort = Effort { name: "full", rounds: 501 };
 }
 
 /// What one subject needs for a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default)]
 pub struct Cost {
     pub median_ns: f64,
     pub min_ns: f64,
@@ -138,47 +155,45 @@ impl Threads {
         Threads(threads.collect())
     }
 
-    /// Measures all of `works` on `n` threads. Each round visits each of them, beginning one further than the last, so that the
-    /// mood of the machine hits all alike. `share` of the calls must succeed: a subject that does something else than the case
-    /// asks for is not measured but reported.
-    pub fn measure(&self, works: &[(&str, Work)], n: usize, effort: Effort, share: f64) -> Vec<Cost> {
-        let calls: Vec<_> =
-            works.iter().map(|(name, work)| self.calls_in_a_batch(name, work, n, effort, share)).collect();
-        let mut means = vec![Vec::with_capacity(effort.rounds); works.len()];
+    /// Measures all of `subjects`. Each round visits each of them, beginning one further than the last, so that the mood of the
+    /// machine hits all alike.
+    pub fn measure(&self, subjects: &[Subject], effort: Effort) -> Vec<Cost> {
+        let calls: Vec<_> = subjects.iter().map(|subject| self.calls_in_a_batch(subject)).collect();
+        let mut means = vec![Vec::with_capacity(effort.rounds); subjects.len()];
         for round in 0..effort.rounds {
-            for turn in 0..works.len() {
-                let i = (round + turn) % works.len();
-                let (name, work) = &works[i];
-                means[i].push(self.batch(name, work, n, calls[i], share));
+            for turn in 0..subjects.len() {
+                let i = (round + turn) % subjects.len();
+                means[i].push(self.batch(&subjects[i], calls[i]));
             }
         }
-        let costs = means.into_iter().zip(works).zip(calls);
-        costs.map(|((means, (_, work)), calls)| self.cost(means, work, calls)).collect()
+        let costs = means.into_iter().zip(subjects).zip(calls);
+        costs.map(|((means, subject), calls)| self.cost(means, &subject.work, calls)).collect()
     }
 
     /// Also warms up: caches, branch predictors, thread-locals, whatever a subject allocates once.
-    fn calls_in_a_batch(&self, name: &str, work: &Work, n: usize, effort: Effort, share: f64) -> u64 {
-        let wanted = effort.batch.as_nanos() as f64;
-        let mut calls = MULTIPLE;
+    fn calls_in_a_batch(&self, subject: &Subject) -> u64 {
+        let wanted = BATCH.as_nanos() as f64;
+        let mut calls = subject.answers.of;
         loop {
-            let took = self.batch(name, work, n, calls, share) * calls as f64;
+            let took = self.batch(subject, calls) * calls as f64;
             if took >= wanted / 2.0 {
                 let calls = (calls as f64 * wanted / took) as u64;
-                return calls.next_multiple_of(MULTIPLE).max(MULTIPLE);
+                return calls.max(1).next_multiple_of(subject.answers.of);
             }
             calls *= 4;
         }
     }
 
     /// The mean time of a call in one batch, in ns; with several threads the mean of theirs.
-    fn batch(&self, name: &str, work: &Work, n: usize, calls: u64, share: f64) -> f64 {
-        let done = self.run(work, n, calls, What::Time);
+    fn batch(&self, subject: &Subject, calls: u64) -> f64 {
+        let Subject { name, work, threads, answers } = subject;
+        let done = self.run(work, *threads, calls, What::Time);
         for thread in &done {
-            let expected = (calls as f64 * share).round() as u64;
-            assert_eq!(thread.succeeded, expected, "{name}: of {calls} calls so many should have succeeded");
+            let expected = calls / answers.of * answers.successes;
+            assert_eq!(thread.succeeded, expected, "{name}: so many of {calls} calls should have succeeded");
         }
         let total: f64 = done.iter().map(|thread| thread.took.as_nanos() as f64).sum();
-        total / n as f64 / calls as f64
+        total / *threads as f64 / calls as f64
     }
 
     fn cost(&self, mut means: Vec<f64>, work: &Work, calls: u64) -> Cost {
@@ -252,13 +267,13 @@ pub fn size_of_future<F>(make: impl FnOnce() -> F) -> usize {
     inline + counted.bytes_total as usize
 }
 
-/// Bytes and blocks on the heap while what `make` builds is alive.
-pub fn heap_of<K>(make: impl FnOnce() -> K) -> (i64, i64) {
+/// Bytes on the heap while what `make` builds is alive.
+pub fn heap_of<K>(make: impl FnOnce() -> K) -> i64 {
     let mut kept = None;
     let counted = measure(|| kept = Some(black_box(make())));
     drop(kept);
-    (counted.bytes_current, counted.count_current)
+    counted.bytes_current
 }
 
-/// Batches are made of so many calls: all failing patterns fit.
-const MULTIPLE: u64 = 10;
+/// Long enough for the clock, short enough to end before the scheduler interferes.
+const BATCH: Duration = Duration::from_micros(500);

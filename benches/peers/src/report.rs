@@ -2,25 +2,28 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::{CASES, Counted, Results, Timed};
+use crate::cases::{Counted, Results, Timed};
 use crate::harness::Cost;
 use crate::peers::all;
 use crate::targets::Checked;
 
 pub fn markdown(results: &Results, targets: &[Checked]) -> String {
     let mut text = heading(results);
-    let mut groups: Vec<_> = CASES.iter().map(|case| case.group).collect();
-    groups.dedup();
-    for group in groups {
-        let rows: Vec<_> = results.timed.iter().filter(|timed| timed.case.group == group).collect();
-        if !rows.is_empty() {
-            text += &format!("\n## {group}\n\n{TIMED_HEAD}");
-            text.extend(rows.iter().map(|timed| timed_row(timed)));
-        }
+    for group in results.timed.chunk_by(|a, b| a.case.group == b.case.group) {
+        text += &format!("\n## {}\n\n", group[0].case.group);
+        let cases = group.chunk_by(|a, b| a.case.name == b.case.name);
+        text.extend(cases.clone().map(|case| format!("* `{}`: {}\n", case[0].case.name, case[0].case.title)));
+        text += &format!("\n{TIMED_HEAD}");
+        text.extend(cases.map(timed_rows));
     }
     if !results.counted.is_empty() {
-        text += &format!("\n## Memory\n\n{COUNTED_HEAD}");
-        text.extend(results.counted.iter().map(counted_row));
+        text += "\n## Memory\n\n";
+        let quantities = results.counted.chunk_by(|a, b| a.quantity.name == b.quantity.name);
+        text.extend(
+            quantities.clone().map(|rows| format!("* `{}`: {}\n", rows[0].quantity.name, rows[0].quantity.title)),
+        );
+        text += &format!("\n{COUNTED_HEAD}");
+        text.extend(quantities.map(counted_rows));
     }
     if !targets.is_empty() {
         text += &format!("\n## Targets\n\n{TARGETS_HEAD}");
@@ -55,6 +58,7 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
     let report = json!({
         "effort": results.effort.name,
         "rounds": results.effort.rounds,
+        "load_before": results.load,
         "versions": versions().into_iter().collect::<serde_json::Map<_, _>>(),
         "timed": timed.collect::<Vec<_>>(),
         "counted": counted.collect::<Vec<_>>(),
@@ -69,34 +73,45 @@ fn cost(cost: &Cost) -> Value {
 }
 
 fn heading(results: &Results) -> String {
-    let versions: Vec<_> =
-        versions().iter().map(|(name, version)| format!("{name} {}", version.as_str().unwrap_or("?"))).collect();
-    let (name, rounds) = (results.effort.name, results.effort.rounds);
-    format!("# What a call costs\n\nA {name} run, {rounds} rounds. {}.\n", versions.join(", "))
+    let Results { effort, load, .. } = results;
+    let version = |(name, version): (String, Value)| format!("{name} {}", version.as_str().unwrap_or("?"));
+    let versions: Vec<_> = versions().into_iter().map(version).collect();
+    let load = load.map_or("unknown".to_owned(), |load| load.to_string());
+    let (kind, rounds, versions) = (effort.name, effort.rounds, versions.join(", "));
+    format!("# What a call costs\n\nA {kind} run, {rounds} rounds, load before {load}. {versions}.\n")
 }
 
-fn timed_row(timed: &Timed) -> String {
-    let (title, peer) = (timed.case.title, timed.peer);
-    match &timed.costs {
-        Ok([one, two]) => format!(
-            "| {title} | {peer} | {} | {} | {} | {} | {} | {} |\n",
-            ns(one.median_ns),
-            ns(one.min_ns),
-            ns(two.median_ns),
-            ns(two.min_ns),
-            short(one.allocations),
-            short(one.bytes),
-        ),
-        Err(reason) => format!("| {title} | {peer} | cannot: {reason} | | | | | |\n"),
-    }
+fn timed_rows(case: &[Timed]) -> String {
+    let name = case[0].case.name;
+    let row = |timed: &Timed| {
+        let [one, two] = timed.costs.ok()?;
+        let times = [one.median_ns, one.min_ns, two.median_ns, two.min_ns].map(ns).join(" | ");
+        let (allocations, bytes) = (short(one.allocations), short(one.bytes));
+        Some(format!("| {name} | {} | {times} | {allocations} | {bytes} |\n", timed.peer))
+    };
+    let cannot = refusals(case.iter().filter_map(|timed| Some((timed.costs.err()?, timed.peer))));
+    let cannot = cannot.map(|(reason, peers)| format!("| {name} | {peers} | cannot: {reason} | | | | | |\n"));
+    case.iter().filter_map(row).chain(cannot).collect()
 }
 
-fn counted_row(counted: &Counted) -> String {
-    let (title, peer) = (counted.quantity.title, counted.peer);
-    match counted.bytes {
-        Ok(bytes) => format!("| {title} | {peer} | {bytes:.0} |\n"),
-        Err(reason) => format!("| {title} | {peer} | cannot: {reason} |\n"),
+fn counted_rows(quantity: &[Counted]) -> String {
+    let name = quantity[0].quantity.name;
+    let row = |counted: &Counted| Some(format!("| {name} | {} | {:.0} |\n", counted.peer, counted.bytes.ok()?));
+    let cannot = refusals(quantity.iter().filter_map(|counted| Some((counted.bytes.err()?, counted.peer))));
+    let cannot = cannot.map(|(reason, peers)| format!("| {name} | {peers} | cannot: {reason} |\n"));
+    quantity.iter().filter_map(row).chain(cannot).collect()
+}
+
+/// Those who cannot, by their reasons.
+fn refusals<'a>(cannot: impl Iterator<Item = (&'a str, &'a str)>) -> impl Iterator<Item = (&'a str, String)> {
+    let mut reasons: Vec<(&str, String)> = Vec::new();
+    for (reason, peer) in cannot {
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, peers)) => *peers += &format!(", {peer}"),
+            None => reasons.push((reason, peer.to_owned())),
+        }
     }
+    reasons.into_iter()
 }
 
 fn target_row(target: &Checked) -> String {
@@ -139,7 +154,7 @@ const TIMED_HEAD: &str = "\
 ";
 
 const COUNTED_HEAD: &str = "\
-| what | subject | bytes |
+| quantity | subject | bytes |
 |---|---|--:|
 ";
 

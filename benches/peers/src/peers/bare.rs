@@ -16,7 +16,7 @@ impl Peer for Bare {
     }
 
     fn lacks(&self) -> &'static str {
-        "it is the call itself"
+        "nothing around the call"
     }
 
     fn chain(&self) -> Can<Work> {

@@ -20,7 +20,7 @@ impl Peer for Hand {
     }
 
     fn lacks(&self) -> &'static str {
-        "nothing to put together"
+        "put together for the chain only"
     }
 
     fn chain(&self) -> Can<Work> {

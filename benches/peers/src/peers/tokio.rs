@@ -22,7 +22,7 @@ impl Peer for Tokio {
     }
 
     fn lacks(&self) -> &'static str {
-        "no such policy"
+        "a timeout and a sleep only"
     }
 
     fn retry_failures(&self) -> Can<Work> {
