@@ -1,0 +1,249 @@
+//! What is measured: the cases that take time, and the quantities of memory.
+
+use std::io::Write;
+
+use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, enter_runtime, heap_of};
+use crate::peers::{Can, Peer, all};
+
+/// Calls of one kind, timed.
+pub struct Case {
+    /// What a filter on the command line is compared with.
+    pub name: &'static str,
+    pub group: &'static str,
+    pub title: &'static str,
+    answers: Answers,
+    set_up: fn(&dyn Peer) -> Can<Work>,
+}
+
+/// Bytes, counted.
+pub struct Quantity {
+    pub name: &'static str,
+    pub title: &'static str,
+    count: fn(&dyn Peer) -> Can<f64>,
+}
+
+/// All that a run has found.
+pub struct Results {
+    pub effort: Effort,
+    /// How busy the machine was before, in waiting threads; `None` where the system does not say.
+    pub load: Option<f64>,
+    pub timed: Vec<Timed>,
+    pub counted: Vec<Counted>,
+}
+
+/// What a case costs a subject, on one thread and on two, or why it cannot express it.
+pub struct Timed {
+    pub case: &'static Case,
+    pub peer: &'static str,
+    pub costs: Can<[Cost; 2]>,
+}
+
+pub struct Counted {
+    pub quantity: &'static Quantity,
+    pub peer: &'static str,
+    pub bytes: Can<f64>,
+}
+
+impl Results {
+    pub fn cost(&self, case: &Case, threads: usize, peer: &str) -> Option<&Cost> {
+        let timed = self.timed.iter().find(|timed| timed.case.name == case.name && timed.peer == peer)?;
+        timed.costs.as_ref().ok()?.get(threads - 1)
+    }
+
+    pub fn bytes(&self, quantity: &Quantity, peer: &str) -> Option<f64> {
+        let counted =
+            self.counted.iter().find(|counted| counted.quantity.name == quantity.name && counted.peer == peer)?;
+        counted.bytes.ok()
+    }
+}
+
+/// Measures every case and quantity whose name contains `filter`.
+pub fn measure(effort: Effort, filter: &str) -> Results {
+    let load = load();
+    let _entered = enter_runtime();
+    let peers = all();
+    let threads = Threads::start(2);
+    let cases: Vec<_> = CASES.into_iter().filter(|case| case.name.contains(filter)).collect();
+    let groups = cases.chunk_by(|a, b| a.group == b.group);
+    let timed = groups.flat_map(|group| time(group, &peers, &threads, effort)).collect();
+    let quantities = QUANTITIES.into_iter().filter(|quantity| quantity.name.contains(filter));
+    let counted = quantities.flat_map(|quantity| count(quantity, &peers)).collect();
+    Results { effort, load, timed, counted }
+}
+
+/// Cases of one group are compared with each other too, and one thread with two, so they take turns as well.
+fn time(cases: &[&'static Case], peers: &[Box<dyn Peer>], threads: &Threads, effort: Effort) -> Vec<Timed> {
+    say(cases[0].group);
+    let mut timed = Vec::new();
+    let mut subjects = Vec::new();
+    for (case, peer) in cases.iter().flat_map(|case| peers.iter().map(move |peer| (*case, peer.as_ref()))) {
+        let costs = both(case, peer).map(|both| {
+            subjects.extend(both);
+            [Cost::default(); 2]
+        });
+        timed.push(Timed { case, peer: peer.name(), costs });
+    }
+    let mut costs = threads.measure(&subjects, effort).into_iter();
+    for both in timed.iter_mut().filter_map(|timed| timed.costs.as_mut().ok()) {
+        both.fill_with(|| costs.next().unwrap_or_default());
+    }
+    timed
+}
+
+/// One subject for one thread and another for two: what two threads have shared may stay slower, or larger, ever after.
+fn both(case: &Case, peer: &dyn Peer) -> Can<[Subject; 2]> {
+    let subject = |threads| {
+        let work = (case.set_up)(peer)?;
+        Ok(Subject { name: format!("{}: {}", case.name, peer.name()), work, threads, answers: case.answers })
+    };
+    Ok([subject(1)?, subject(2)?])
+}
+
+fn count(quantity: &'static Quantity, peers: &[Box<dyn Peer>]) -> Vec<Counted> {
+    say(quantity.name);
+    let counted = peers.iter().map(|peer| {
+        let bytes = (quantity.count)(peer.as_ref());
+        Counted { quantity, peer: peer.name(), bytes }
+    });
+    counted.collect()
+}
+
+/// The mean of the last minute.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// Tells whoever waits how far it is. The report alone goes to stdout.
+fn say(name: &str) {
+    let _nobody_waits = writeln!(std::io::stderr(), "{name} …");
+}
+
+fn per_breaker(peer: &dyn Peer) -> Can<f64> {
+    let mut made = Ok(());
+    let bytes = heap_of(|| peer.breakers(BREAKERS).map_err(|reason| made = Err(reason)));
+    made.map(|()| bytes as f64 / BREAKERS as f64)
+}
+
+pub static CASES: [&Case; 11] = [
+    &CHAIN,
+    &CHAIN_ERASED,
+    &CHAIN_OBSERVED,
+    &BREAKER_WINDOW,
+    &BREAKER_FAILURES,
+    &BREAKER_CONSECUTIVE,
+    &BREAKER_OPEN,
+    &RETRY_SUCCESS,
+    &RETRY_FAILURES,
+    &TIMEOUT_READY,
+    &TIMEOUT_PENDING,
+];
+
+pub static QUANTITIES: [&Quantity; 2] = [&FUTURE, &MEMORY];
+
+pub static CHAIN: Case = Case {
+    name: "chain",
+    group: CHAINS,
+    title: "retry + breaker (time window) + timeout, success",
+    answers: ALL,
+    set_up: |peer| peer.chain(),
+};
+
+pub static CHAIN_ERASED: Case = Case {
+    name: "chain-erased",
+    group: CHAINS,
+    title: "the same, its type erased",
+    answers: ALL,
+    set_up: |peer| peer.chain_erased(),
+};
+
+pub static CHAIN_OBSERVED: Case = Case {
+    name: "chain-observed",
+    group: CHAINS,
+    title: "the same, one observer",
+    answers: ALL,
+    set_up: |peer| peer.chain_observed(),
+};
+
+pub static BREAKER_WINDOW: Case = Case {
+    name: "breaker-window",
+    group: BREAKERS_ALONE,
+    title: "closed, time window, success",
+    answers: ALL,
+    set_up: |peer| peer.breaker_window(),
+};
+
+pub static BREAKER_FAILURES: Case = Case {
+    name: "breaker-failures",
+    group: BREAKERS_ALONE,
+    title: "closed, time window, 10 % failures",
+    answers: NINE_OF_TEN,
+    set_up: |peer| peer.breaker_failures(),
+};
+
+pub static BREAKER_CONSECUTIVE: Case = Case {
+    name: "breaker-consecutive",
+    group: BREAKERS_ALONE,
+    title: "closed, failures in a row, success",
+    answers: ALL,
+    set_up: |peer| peer.breaker_consecutive(),
+};
+
+pub static BREAKER_OPEN: Case = Case {
+    name: "breaker-open",
+    group: BREAKERS_ALONE,
+    title: "open, refusal",
+    answers: NONE,
+    set_up: |peer| peer.breaker_open(),
+};
+
+pub static RETRY_SUCCESS: Case = Case {
+    name: "retry-success",
+    group: RETRIES,
+    title: "around a success",
+    answers: ALL,
+    set_up: |peer| peer.retry_success(),
+};
+
+pub static RETRY_FAILURES: Case = Case {
+    name: "retry-failures",
+    group: RETRIES,
+    title: "two failures, then a success, no delay",
+    answers: ALL,
+    set_up: |peer| peer.retry_failures(),
+};
+
+pub static TIMEOUT_READY: Case = Case {
+    name: "timeout-ready",
+    group: TIMEOUTS,
+    title: "around a future that is ready",
+    answers: ALL,
+    set_up: |peer| peer.timeout_ready(),
+};
+
+pub static TIMEOUT_PENDING: Case = Case {
+    name: "timeout-pending",
+    group: TIMEOUTS,
+    title: "around one that is pending once",
+    answers: ALL,
+    set_up: |peer| peer.timeout_pending(),
+};
+
+pub static FUTURE: Quantity = Quantity {
+    name: "future",
+    title: "future of the chain, with what is allocated to make it",
+    count: |peer| peer.chain_future().map(|bytes| bytes as f64),
+};
+
+pub static MEMORY: Quantity =
+    Quantity { name: "memory", title: "one of 100,000 breakers, each used once: handle and heap", count: per_breaker };
+
+const ALL: Answers = Answers { successes: 1, of: 1 };
+const NINE_OF_TEN: Answers = Answers { successes: 9, of: 10 };
+const NONE: Answers = Answers { successes: 0, of: 1 };
+
+const CHAINS: &str = "Chain";
+const BREAKERS_ALONE: &str = "Breaker";
+const RETRIES: &str = "Retry";
+const TIMEOUTS: &str = "Timeout";
+
+const BREAKERS: u64 = 100_000;

@@ -1,0 +1,285 @@
+//! Measures calls: many subjects in turn, on one thread or on more.
+
+use std::hint::{black_box, spin_loop};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use allocation_counter::measure;
+use tokio::runtime::{Builder, Runtime};
+
+/// What a subject does in a case: makes so many calls on the thread that it is given and returns how many succeeded. Threads
+/// that run one work share what is behind it: one breaker, one executor.
+#[derive(Clone)]
+pub struct Work(Arc<Batch>);
+
+type Batch = dyn Fn(&Lane, u64) -> u64 + Send + Sync;
+
+impl Work {
+    pub fn new(batch: impl Fn(&Lane, u64) -> u64 + Send + Sync + 'static) -> Work {
+        Work(Arc::new(batch))
+    }
+}
+
+/// Makes calls one after another by polling each future where it stands, again and again until it is ready.
+///
+/// All cases but those of [`Lane::await_each`] are driven by this loop: their futures are ready at once or when polled again,
+/// so neither a task nor a waker nor a turn of the runtime is measured. The thread has entered a runtime, so that timers can
+/// register.
+///
+/// Each future is shown to a black box first: in a program it lies in the memory of its task, where the compiler has to put
+/// it, and is not taken apart into the registers of a loop.
+pub fn poll_each<T, E, F>(calls: u64, mut call: impl FnMut() -> F) -> u64
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut succeeded = 0;
+    for _ in 0..calls {
+        let mut future = pin!(call());
+        black_box(&mut future);
+        let result = loop {
+            if let Poll::Ready(result) = future.as_mut().poll(&mut cx) {
+                break black_box(result);
+            }
+        };
+        succeeded += u64::from(result.is_ok());
+    }
+    succeeded
+}
+
+/// A thread that measures, as a work sees it.
+pub struct Lane {
+    runtime: Runtime,
+}
+
+impl Lane {
+    fn new() -> Lane {
+        let runtime = Builder::new_current_thread().enable_time().build();
+        Lane { runtime: runtime.expect("a runtime without i/o asks nothing of the system that it could refuse") }
+    }
+
+    /// Makes calls one after another in a task of the runtime, for a case in which some subject really waits.
+    pub fn await_each<T, E>(&self, calls: u64, mut call: impl AsyncFnMut() -> Result<T, E>) -> u64 {
+        self.runtime.block_on(async {
+            let mut succeeded = 0;
+            for _ in 0..calls {
+                let mut future = pin!(call());
+                black_box(&mut future);
+                succeeded += u64::from(black_box(future.await).is_ok());
+            }
+            succeeded
+        })
+    }
+}
+
+/// How many of the calls succeed, in a pattern that repeats. A subject that answers otherwise does something else than the case
+/// asks for: it is not measured, the run ends.
+#[derive(Clone, Copy)]
+pub struct Answers {
+    pub successes: u64,
+    pub of: u64,
+}
+
+/// A work that is measured on so many threads.
+pub struct Subject {
+    pub name: String,
+    pub work: Work,
+    pub threads: usize,
+    pub answers: Answers,
+}
+
+/// How long to measure.
+#[derive(Clone, Copy)]
+pub struct Effort {
+    pub name: &'static str,
+    pub rounds: usize,
+}
+
+impl Effort {
+    pub const QUICK: Effort = Effort { name: "quick", rounds: 101 };
+    pub const FULL: Effort = Effort { name: "full", rounds: 501 };
+}
+
+/// What one subject needs for a call.
+#[derive(Clone, Copy, Default)]
+pub struct Cost {
+    pub median_ns: f64,
+    pub min_ns: f64,
+    pub allocations: f64,
+    pub bytes: f64,
+}
+
+/// The threads that measure. They live as long as the process, each on a core of its own where the system allows it.
+pub struct Threads(Vec<Thread>);
+
+struct Thread {
+    jobs: Sender<Job>,
+    done: Receiver<Done>,
+}
+
+/// Calls of one work, begun on all threads together.
+struct Job {
+    work: Work,
+    calls: u64,
+    start: Arc<Gate>,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Time,
+    Allocations,
+}
+
+struct Done {
+    succeeded: u64,
+    took: Duration,
+    allocations: u64,
+    bytes: u64,
+}
+
+impl Threads {
+    pub fn start(n: usize) -> Threads {
+        let mut cores = core_affinity::get_core_ids().unwrap_or_default().into_iter();
+        let threads = (0..n).map(|_| {
+            let core = cores.next();
+            let (jobs, incoming) = channel();
+            let (outgoing, done) = channel();
+            std::thread::spawn(move || {
+                if let Some(core) = core {
+                    // If it is refused, the scheduler decides; the figures are a little noisier.
+                    core_affinity::set_for_current(core);
+                }
+                work_off(&incoming, &outgoing);
+            });
+            Thread { jobs, done }
+        });
+        Threads(threads.collect())
+    }
+
+    /// Measures all of `subjects`. Each round visits each of them, beginning one further than the last, so that the mood of the
+    /// machine hits all alike.
+    pub fn measure(&self, subjects: &[Subject], effort: Effort) -> Vec<Cost> {
+        let calls: Vec<_> = subjects.iter().map(|subject| self.calls_in_a_batch(subject)).collect();
+        let mut means = vec![Vec::with_capacity(effort.rounds); subjects.len()];
+        for round in 0..effort.rounds {
+            for turn in 0..subjects.len() {
+                let i = (round + turn) % subjects.len();
+                means[i].push(self.batch(&subjects[i], calls[i]));
+            }
+        }
+        let costs = means.into_iter().zip(subjects).zip(calls);
+        costs.map(|((means, subject), calls)| self.cost(means, &subject.work, calls)).collect()
+    }
+
+    /// Also warms up: caches, branch predictors, thread-locals, whatever a subject allocates once.
+    fn calls_in_a_batch(&self, subject: &Subject) -> u64 {
+        let wanted = BATCH.as_nanos() as f64;
+        let mut calls = subject.answers.of;
+        loop {
+            let took = self.batch(subject, calls) * calls as f64;
+            if took >= wanted / 2.0 {
+                let calls = (calls as f64 * wanted / took) as u64;
+                return calls.max(1).next_multiple_of(subject.answers.of);
+            }
+            calls *= 4;
+        }
+    }
+
+    /// The mean time of a call in one batch, in ns; with several threads the mean of theirs.
+    fn batch(&self, subject: &Subject, calls: u64) -> f64 {
+        let Subject { name, work, threads, answers } = subject;
+        let done = self.run(work, *threads, calls, What::Time);
+        for thread in &done {
+            let expected = calls / answers.of * answers.successes;
+            assert_eq!(thread.succeeded, expected, "{name}: so many of {calls} calls should have succeeded");
+        }
+        let total: f64 = done.iter().map(|thread| thread.took.as_nanos() as f64).sum();
+        total / *threads as f64 / calls as f64
+    }
+
+    fn cost(&self, mut means: Vec<f64>, work: &Work, calls: u64) -> Cost {
+        means.sort_by(f64::total_cmp);
+        let counted = &self.run(work, 1, calls, What::Allocations)[0];
+        Cost {
+            median_ns: means[means.len() / 2],
+            min_ns: means[0],
+            allocations: counted.allocations as f64 / calls as f64,
+            bytes: counted.bytes as f64 / calls as f64,
+        }
+    }
+
+    fn run(&self, work: &Work, n: usize, calls: u64, what: What) -> Vec<Done> {
+        let start = Arc::new(Gate { missing: AtomicUsize::new(n) });
+        let threads = &self.0[..n];
+        for thread in threads {
+            let job = Job { work: work.clone(), calls, start: Arc::clone(&start), what };
+            thread.jobs.send(job).expect("threads run until the process ends, or have said why not");
+        }
+        threads.iter().map(|thread| thread.done.recv().expect("a thread that panicked has said why")).collect()
+    }
+}
+
+fn work_off(jobs: &Receiver<Job>, done: &Sender<Done>) {
+    let lane = Lane::new();
+    let _entered = lane.runtime.enter();
+    for Job { work, calls, start, what } in jobs {
+        start.pass();
+        let mut succeeded = 0;
+        let begun = Instant::now();
+        let counted = match what {
+            What::Time => {
+                succeeded = work.0(&lane, calls);
+                Default::default()
+            }
+            What::Allocations => measure(|| succeeded = work.0(&lane, calls)),
+        };
+        let took = begun.elapsed();
+        // Dropped before anybody is told, so that nothing happens on this thread while another one measures.
+        drop(work);
+        let _main_is_gone =
+            done.send(Done { succeeded, took, allocations: counted.count_total, bytes: counted.bytes_total });
+    }
+}
+
+/// Opens when all threads have come. They spin: one that sleeps begins late.
+struct Gate {
+    missing: AtomicUsize,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.missing.fetch_sub(1, Ordering::AcqRel);
+        while self.missing.load(Ordering::Acquire) > 0 {
+            spin_loop();
+        }
+    }
+}
+
+/// For what is built, tripped and dropped outside of the measuring threads: timers and clocks ask for a runtime.
+pub fn enter_runtime() -> tokio::runtime::EnterGuard<'static> {
+    static LANE: OnceLock<Lane> = OnceLock::new();
+    LANE.get_or_init(Lane::new).runtime.enter()
+}
+
+/// The size of a future in bytes, with what is allocated to make it.
+pub fn size_of_future<F>(make: impl FnOnce() -> F) -> usize {
+    let mut inline = 0;
+    let counted = measure(|| inline = size_of_val(&black_box(make())));
+    inline + counted.bytes_total as usize
+}
+
+/// Bytes on the heap while what `make` builds is alive.
+pub fn heap_of<K>(make: impl FnOnce() -> K) -> i64 {
+    let mut kept = None;
+    let counted = measure(|| kept = Some(black_box(make())));
+    drop(kept);
+    counted.bytes_current
+}
+
+/// Long enough for the clock, short enough to end before the scheduler interferes.
+const BATCH: Duration = Duration::from_micros(500);

@@ -1,0 +1,145 @@
+//! steadfast, on tokio's clock, which is the default, and on the one that reads the processor's counter.
+
+use std::any::Any;
+use std::hint::black_box;
+
+use steadfast::breaker::{BreakerConfig, TripRule};
+use steadfast::event::Event;
+use steadfast::{Breaker, Clock, Executor, Policy, Retry, Timeout};
+
+use super::{BASE_DELAY, CONSECUTIVE, Can, FAILURE_RATE, LIMIT, MINIMUM_CALLS, OPEN_FOR, Peer, WINDOW};
+use crate::harness::{Work, poll_each, size_of_future};
+use crate::operation::{
+    Failure, fail_every_tenth, pending_once, succeed, succeed_every_third, succeed_unless_down, trip,
+};
+
+pub const TOKIO_CLOCK: &str = "steadfast";
+pub const FAST_CLOCK: &str = "steadfast, fast clock";
+
+pub struct Steadfast {
+    name: &'static str,
+    clock: Clock,
+}
+
+impl Steadfast {
+    pub fn on_tokio_clock() -> Steadfast {
+        Steadfast { name: TOKIO_CLOCK, clock: Clock::tokio() }
+    }
+
+    pub fn on_fast_clock() -> Steadfast {
+        Steadfast { name: FAST_CLOCK, clock: Clock::fast() }
+    }
+
+    fn executor<P: Policy<u64, Failure>>(&self, policies: P) -> Executor<P> {
+        let builder = Executor::builder("peers").policies(policies).clock(&self.clock);
+        builder.build().expect("the settings are valid")
+    }
+
+    /// Calls that succeed.
+    fn succeed<P: Policy<u64, Failure> + 'static>(&self, policies: P) -> Can<Work> {
+        let executor = self.executor(policies);
+        Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))))
+    }
+}
+
+impl Peer for Steadfast {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        Some("steadfast")
+    }
+
+    fn lacks(&self) -> &'static str {
+        "not built yet"
+    }
+
+    fn chain(&self) -> Can<Work> {
+        self.succeed(chain())
+    }
+
+    fn chain_erased(&self) -> Can<Work> {
+        let executor = self.executor(chain()).erase();
+        Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))))
+    }
+
+    fn chain_observed(&self) -> Can<Work> {
+        let builder = Executor::builder("peers").policies(chain()).clock(&self.clock);
+        let see = |event: &Event| {
+            black_box(event);
+        };
+        let executor = builder.observe(see).build().expect("the settings are valid");
+        Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))))
+    }
+
+    fn breaker_window(&self) -> Can<Work> {
+        self.succeed(breaker(window()))
+    }
+
+    fn breaker_failures(&self) -> Can<Work> {
+        let executor = self.executor(breaker(window()));
+        Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| fail_every_tenth()))))
+    }
+
+    fn breaker_consecutive(&self) -> Can<Work> {
+        self.succeed(breaker(TripRule::consecutive(CONSECUTIVE)))
+    }
+
+    fn breaker_open(&self) -> Can<Work> {
+        let executor = self.executor(breaker(window()));
+        trip(|| executor.run(|_| succeed_unless_down()));
+        Ok(Work::new(move |lane, calls| lane.await_each(calls, || executor.run(|_| succeed_unless_down()))))
+    }
+
+    fn retry_success(&self) -> Can<Work> {
+        self.succeed(retry())
+    }
+
+    fn retry_failures(&self) -> Can<Work> {
+        let executor = self.executor(Retry::immediate());
+        Ok(Work::new(move |lane, calls| lane.await_each(calls, || executor.run(|_| succeed_every_third()))))
+    }
+
+    fn timeout_ready(&self) -> Can<Work> {
+        self.succeed(Timeout::new(LIMIT))
+    }
+
+    fn timeout_pending(&self) -> Can<Work> {
+        let executor = self.executor(Timeout::new(LIMIT));
+        Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| pending_once()))))
+    }
+
+    fn chain_future(&self) -> Can<usize> {
+        let executor = self.executor(chain());
+        Ok(size_of_future(|| executor.run(|_| succeed())))
+    }
+
+    fn breakers(&self, n: u64) -> Can<Box<dyn Any>> {
+        let executor = self.executor(());
+        let breakers = (0..n).map(|_| {
+            let breaker = breaker(window());
+            let guarded = executor.with(&breaker);
+            poll_each(1, || guarded.run(|_| succeed()));
+            breaker
+        });
+        Ok(Box::new(breakers.collect::<Vec<_>>()))
+    }
+}
+
+fn chain() -> (Retry, Breaker, Timeout) {
+    (retry(), breaker(window()), Timeout::new(LIMIT))
+}
+
+/// Three attempts are the default.
+fn retry() -> Retry {
+    Retry::exponential().base(BASE_DELAY)
+}
+
+fn breaker(rule: TripRule) -> Breaker {
+    Breaker::new(BreakerConfig::default().rule(rule).open_for(OPEN_FOR))
+}
+
+fn window() -> TripRule {
+    TripRule::failure_rate(FAILURE_RATE).window(10, WINDOW / 10).minimum_calls(MINIMUM_CALLS)
+}

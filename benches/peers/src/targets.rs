@@ -1,0 +1,110 @@
+//! What steadfast promises to cost, and whether it does.
+
+use crate::cases::{
+    BREAKER_CONSECUTIVE, BREAKER_OPEN, BREAKER_WINDOW, CHAIN, CHAIN_ERASED, CHAIN_OBSERVED, Case, FUTURE, MEMORY,
+    Quantity, RETRY_FAILURES, RETRY_SUCCESS, Results, TIMEOUT_PENDING, TIMEOUT_READY,
+};
+use crate::peers::steadfast::{FAST_CLOCK, TOKIO_CLOCK};
+use crate::peers::{backon, failsafe, recloser, seatbelt, tokio};
+
+/// One promise, and what became of it in this run.
+pub struct Checked {
+    pub case: &'static str,
+    pub threads: usize,
+    pub subject: &'static str,
+    /// What is bounded, such as "x seatbelt".
+    pub unit: String,
+    pub measured: f64,
+    pub bound: f64,
+}
+
+impl Checked {
+    pub fn is_met(&self) -> bool {
+        self.measured <= self.bound
+    }
+}
+
+/// All promises that this run has the figures for.
+pub fn check(results: &Results) -> Vec<Checked> {
+    TARGETS.iter().filter_map(|target| target.check(results)).collect()
+}
+
+struct Target {
+    subject: &'static str,
+    threads: usize,
+    what: What,
+    bound: f64,
+}
+
+enum What {
+    /// The median, as a multiple of the best of these.
+    Of(&'static Case, &'static [&'static str]),
+    /// The median, as a multiple of its own on one thread.
+    OfOneThread(&'static Case),
+    /// The median, in ns more than that of the other case.
+    MoreThan(&'static Case, &'static Case),
+    Allocations(&'static Case),
+    Bytes(&'static Quantity),
+}
+
+impl Target {
+    fn check(&self, results: &Results) -> Option<Checked> {
+        let cost = |case, threads, peer| results.cost(case, threads, peer);
+        let median = |case, threads, peer| cost(case, threads, peer).map(|cost| cost.median_ns);
+        let own = |case| median(case, self.threads, self.subject);
+        let (case, unit, measured) = match self.what {
+            What::Of(case, peers) => {
+                let others = peers.iter().filter_map(|peer| Some((peer, median(case, self.threads, peer)?)));
+                let (best, other) = others.min_by(|a, b| a.1.total_cmp(&b.1))?;
+                (case.name, format!("× {best}"), own(case)? / other)
+            }
+            What::OfOneThread(case) => {
+                (case.name, "× itself on one thread".to_owned(), own(case)? / median(case, 1, self.subject)?)
+            }
+            What::MoreThan(case, other) => {
+                (case.name, format!("ns more than {}", other.name), own(case)? - own(other)?)
+            }
+            What::Allocations(case) => {
+                (case.name, "allocations".to_owned(), cost(case, self.threads, self.subject)?.allocations)
+            }
+            What::Bytes(quantity) => (quantity.name, "bytes".to_owned(), results.bytes(quantity, self.subject)?),
+        };
+        Some(Checked { case, threads: self.threads, subject: self.subject, unit, measured, bound: self.bound })
+    }
+}
+
+const fn on_tokio_clock(what: What, bound: f64) -> Target {
+    Target { subject: TOKIO_CLOCK, threads: 1, what, bound }
+}
+
+const fn on_fast_clock(what: What, bound: f64) -> Target {
+    Target { subject: FAST_CLOCK, threads: 1, what, bound }
+}
+
+const fn on_two_threads(target: Target) -> Target {
+    Target { threads: 2, ..target }
+}
+
+static TARGETS: [Target; 21] = [
+    on_tokio_clock(What::Of(&CHAIN, &[seatbelt::NAME]), 0.5),
+    on_fast_clock(What::Of(&CHAIN, &[seatbelt::NAME]), 0.25),
+    on_tokio_clock(What::Allocations(&CHAIN), 0.0),
+    on_fast_clock(What::Allocations(&CHAIN), 0.0),
+    on_two_threads(on_tokio_clock(What::OfOneThread(&CHAIN), 1.2)),
+    on_two_threads(on_fast_clock(What::OfOneThread(&CHAIN), 1.2)),
+    on_tokio_clock(What::Allocations(&CHAIN_ERASED), 2.0),
+    on_tokio_clock(What::MoreThan(&CHAIN_OBSERVED, &CHAIN), 10.0),
+    on_tokio_clock(What::Of(&BREAKER_WINDOW, &[failsafe::NAME]), 0.45),
+    on_fast_clock(What::Of(&BREAKER_WINDOW, &[failsafe::NAME]), 0.22),
+    on_two_threads(on_tokio_clock(What::OfOneThread(&BREAKER_WINDOW), 1.2)),
+    on_two_threads(on_fast_clock(What::OfOneThread(&BREAKER_WINDOW), 1.2)),
+    on_tokio_clock(What::Of(&BREAKER_CONSECUTIVE, &[failsafe::NAME]), 0.5),
+    on_tokio_clock(What::Of(&BREAKER_OPEN, &[recloser::NAME, failsafe::NAME]), 0.7),
+    on_tokio_clock(What::Of(&RETRY_SUCCESS, &[backon::NAME]), 1.8),
+    on_tokio_clock(What::Of(&RETRY_FAILURES, &[seatbelt::NAME]), 1.0),
+    on_tokio_clock(What::Of(&TIMEOUT_READY, &[tokio::NAME]), 1.0),
+    on_fast_clock(What::Of(&TIMEOUT_READY, &[seatbelt::NAME]), 0.6),
+    on_tokio_clock(What::Of(&TIMEOUT_PENDING, &[tokio::NAME]), 1.25),
+    on_tokio_clock(What::Bytes(&FUTURE), 528.0),
+    on_tokio_clock(What::Bytes(&MEMORY), 360.0),
+];
