@@ -8,6 +8,7 @@
 //! as in every fair queue.
 
 mod bulkhead;
+mod caller;
 mod label;
 mod line;
 mod rate_limiter;

@@ -8,9 +8,10 @@ use super::config::{BulkheadConfig, check_permits};
 use super::permit::BulkheadPermit;
 use super::permits::Permits;
 use super::wait::wait;
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::context::Context;
 use crate::error::{ConfigError, Full, Kind, Name, Refusal};
+use crate::limit::caller::{end, ended};
 use crate::limit::label::Label;
 use crate::policy::{Settings, Site};
 
@@ -240,33 +241,6 @@ impl Bulkhead {
     fn check(&self) -> Result<(), ConfigError> {
         self.shared.checked.clone()?;
         self.label.check()
-    }
-}
-
-/// Why a caller wants nothing any more.
-fn ended(cx: &Context) -> Option<Kind> {
-    if cx.token().is_some_and(|token| token.is_cancelled()) {
-        Some(Kind::Cancelled)
-    } else if cx.remaining().is_some_and(|left| left.is_zero()) {
-        Some(Kind::DeadlineExceeded)
-    } else {
-        None
-    }
-}
-
-/// Waits until a caller wants nothing any more.
-async fn end(cx: &Context) -> Kind {
-    let deadline = cx.deadline().map_or(Moment::NEVER, |deadline| deadline.at());
-    let cancelled = async {
-        match cx.token() {
-            Some(token) => token.cancelled().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        () = cancelled => Kind::Cancelled,
-        () = cx.clock().sleep_until(deadline) => Kind::DeadlineExceeded,
     }
 }
 

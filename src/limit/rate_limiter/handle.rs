@@ -10,9 +10,11 @@ use super::gate::{Asked, Gate, Held};
 use super::gcra::Rate;
 use super::wait::{Waits, wait};
 use crate::clock::{Clock, Moment, Sleep};
+use crate::context::Context;
 use crate::error::{ConfigError, Kind, Name, Refusal};
 use crate::keyed::Member;
 use crate::keyed::member::sealed::{Sealed, Standing};
+use crate::limit::caller::{end, ended};
 use crate::limit::label::Label;
 use crate::policy::{Settings, Site};
 
@@ -166,13 +168,46 @@ impl RateLimiter {
     /// # Panics
     /// On the tokio and fast clocks, if it has to wait outside of a tokio runtime with a timer.
     pub async fn acquire_many(&self, tokens: u64) -> Result<(), Refusal> {
+        self.acquire_until(tokens, Moment::NEVER, || false).await
+    }
+
+    /// [`acquire_many`](RateLimiter::acquire_many) on behalf of a caller: its deadline and its token end the wait, and a wait that
+    /// could not end before the deadline is not begun.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](RateLimiter::acquire_many); and [`Kind::DeadlineExceeded`] or [`Kind::Cancelled`] if the caller's
+    /// context says so, also where the tokens are there.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has taken nothing, and those behind it move up.
+    ///
+    /// # Panics
+    /// On the tokio and fast clocks, if it has to wait outside of a tokio runtime with a timer.
+    pub async fn acquire_with(&self, cx: &Context, tokens: u64) -> Result<(), Refusal> {
+        if let Some(kind) = ended(cx) {
+            return Err(Refusal::of(kind, self.name()));
+        }
+        let deadline = cx.deadline_on(self.clock());
+        tokio::select! {
+            biased;
+            acquired = self.acquire_until(tokens, deadline, || ended(cx).is_some()) => acquired,
+            kind = end(cx) => Err(Refusal::of(kind, self.name())),
+        }
+    }
+
+    async fn acquire_until(
+        &self,
+        tokens: u64,
+        deadline: Moment,
+        is_over: impl Fn() -> bool + Send,
+    ) -> Result<(), Refusal> {
         self.check().map_err(|config| Refusal::misconfigured(config, self.name()))?;
         let Err(held) = self.pass(tokens, || self.now()) else { return Ok(()) };
         let now = self.now();
-        let until = now + self.max_wait();
+        let until = self.wait_until(now, deadline);
         let waited = if self.may_wait(held, until, now) {
             let asked = Asked { weight: tokens, until };
-            wait(&self.bucket.gate, asked, self.most(), self).await
+            wait(&self.bucket.gate, asked, self.most(), Alone { limiter: self, is_over }).await
         } else {
             self.settle(held, tokens, now)
         };
@@ -243,7 +278,13 @@ impl RateLimiter {
         &self.bucket.family.weight
     }
 
-    pub(super) fn max_wait(&self) -> Duration {
+    /// The last moment at which a caller may be admitted. One that is admitted at its deadline is admitted too late.
+    pub(super) fn wait_until(&self, now: Moment, deadline: Moment) -> Moment {
+        let last = Moment::from_nanos(deadline.nanos().saturating_sub(1));
+        (now + self.max_wait()).min(last)
+    }
+
+    fn max_wait(&self) -> Duration {
         Duration::from_nanos(self.bucket.max_wait.load(Relaxed))
     }
 
@@ -281,20 +322,25 @@ impl RateLimiter {
     }
 }
 
-/// A caller without a chain: nobody ends its wait but by dropping it.
-impl Waits for &RateLimiter {
+/// A caller without a chain.
+struct Alone<'a, F> {
+    limiter: &'a RateLimiter,
+    is_over: F,
+}
+
+impl<F: Fn() -> bool> Waits for Alone<'_, F> {
     type Sleep = Sleep;
 
     fn now(&self) -> Moment {
-        RateLimiter::now(self)
+        self.limiter.now()
     }
 
     fn is_over(&self, _: Moment) -> bool {
-        false
+        (self.is_over)()
     }
 
     fn sleep_until(&self, at: Moment) -> Sleep {
-        self.clock().sleep_until(at)
+        self.limiter.clock().sleep_until(at)
     }
 }
 

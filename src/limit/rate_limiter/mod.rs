@@ -50,9 +50,7 @@ impl RateLimiter {
         held: Held,
     ) -> ControlFlow<Waited, Pin<Box<impl Future<Output = Waited> + Send>>> {
         let now = call.scope().core.look();
-        // A wait that ends at the deadline ends too late.
-        let last = Moment::from_nanos(call.scope().deadline.nanos().saturating_sub(1));
-        let until = (now + self.max_wait()).min(last);
+        let until = self.wait_until(now, call.scope().deadline);
         if !self.may_wait(held, until, now) {
             return ControlFlow::Break(self.settle(held, weight, now));
         }
