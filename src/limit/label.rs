@@ -18,6 +18,7 @@ impl Label {
         self.0.as_ref()?.as_ref().as_ref().ok().copied()
     }
 
+    #[inline]
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.0.as_ref().map_or(Ok(()), |named| named.as_ref().clone().map(drop))
     }

@@ -31,6 +31,7 @@ impl Rate {
     }
 
     /// What `weight` tokens cost, if they can be had at once.
+    #[inline]
     fn cost(self, weight: u64) -> Option<u64> {
         weight.checked_mul(self.interval).filter(|&cost| cost <= self.burst)
     }
@@ -50,20 +51,24 @@ impl Balance {
     pub(super) const WAITING: u64 = 1;
 
     /// That of a bucket which will be full in `debt` units.
+    #[inline]
     fn owing(now: Moment, debt: u64) -> Balance {
         let full_at = wrapped(now).wrapping_add(debt << WAITING_BITS);
         // Not taken for a bucket that was never used.
         Balance(full_at.max(2 << WAITING_BITS))
     }
 
+    #[inline]
     pub(super) fn is_unused(self) -> bool {
         self.0 >> WAITING_BITS <= 1
     }
 
+    #[inline]
     pub(super) fn is_waiting(self) -> bool {
         self.0 & Balance::WAITING != 0
     }
 
+    #[inline]
     pub(super) fn with_waiting(self, waiting: bool) -> Balance {
         Balance(self.0 & !Balance::WAITING | if waiting { Balance::WAITING } else { 0 })
     }
@@ -137,11 +142,13 @@ pub(super) fn ask(balance: Balance, rate: Rate, now: Moment, ahead: u64, weight:
     }
 }
 
+#[inline]
 fn wrapped(now: Moment) -> u64 {
     now.nanos() << (UNITS_PER_NANO.ilog2() + WAITING_BITS)
 }
 
-/// Fine enough for a millionth of a second's tokens to be off by no more than 1 in 8,000, coarse enough for 18 years.
+/// Fine enough to keep ten million tokens a second to within 0.13 %, coarse enough for a moment to wrap around only after 36
+/// years.
 const UNITS_PER_NANO: u64 = 8;
 
 const WAITING_BITS: u32 = 1;

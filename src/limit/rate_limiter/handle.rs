@@ -1,19 +1,18 @@
 //! The rate limiter as its users hold it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::config::{RateLimiterConfig, Weight};
 use super::gate::{Asked, Gate, Held};
-use super::gcra::Rate;
+use super::member::{Bucket, nanos};
 use super::wait::{Waits, wait};
 use crate::clock::{Clock, Moment, Sleep};
 use crate::context::Context;
 use crate::error::{ConfigError, Kind, Name, Refusal};
 use crate::keyed::Member;
-use crate::keyed::member::sealed::{Sealed, Standing};
 use crate::limit::caller::{end, ended};
 use crate::limit::label::Label;
 use crate::policy::{Settings, Site};
@@ -51,30 +50,6 @@ pub struct RateLimiter {
     bucket: Arc<Bucket>,
     /// Of this handle and its clones.
     label: Label,
-}
-
-/// One bucket, and what it shares with others of its kind.
-struct Bucket {
-    gate: Gate,
-    /// In nanoseconds. By itself: a call that takes an old one is as good as one that came a moment earlier.
-    max_wait: AtomicU64,
-    /// The most that may wait at a time; by itself too.
-    most: AtomicU64,
-    /// Whether its settings are not those of the family any more: 0 or 1.
-    own: AtomicU64,
-    family: Arc<Family>,
-}
-
-/// What limiters that are made from the same settings share.
-#[expect(unnameable_types, reason = "a part of the sealed `Member`")]
-pub struct Family {
-    rate: Rate,
-    max_wait: Duration,
-    most: usize,
-    weight: Weight,
-    /// Set by the first use, and never changed: moments of different clocks cannot be compared.
-    clock: OnceLock<Clock>,
-    checked: Result<(), ConfigError>,
 }
 
 impl RateLimiter {
@@ -246,6 +221,14 @@ impl RateLimiter {
         self.bucket.gate.queued()
     }
 
+    pub(super) fn of(bucket: Bucket) -> RateLimiter {
+        RateLimiter { bucket: Arc::new(bucket), label: Label::default() }
+    }
+
+    pub(super) fn bucket(&self) -> &Arc<Bucket> {
+        &self.bucket
+    }
+
     /// Takes the tokens if they are there and nobody waits.
     #[inline]
     pub(super) fn pass(&self, tokens: u64, now: impl Fn() -> Moment) -> Result<(), Held> {
@@ -306,8 +289,10 @@ impl RateLimiter {
     /// Whether its settings and its name can work.
     #[inline]
     fn check(&self) -> Result<(), ConfigError> {
-        self.bucket.family.checked.clone()?;
-        self.label.check()
+        match &self.bucket.family.checked {
+            Ok(()) => self.label.check(),
+            Err(refused) => Err(refused.clone()),
+        }
     }
 
     /// The time on the limiter's clock, which is bound by this.
@@ -355,62 +340,10 @@ impl Settings for RateLimiter {
     }
 }
 
-impl Sealed for RateLimiter {}
-
-impl Member for RateLimiter {
-    type Config = RateLimiterConfig;
-    type Family = Arc<Family>;
-
-    fn family(config: RateLimiterConfig) -> Arc<Family> {
-        let (rate, checked) = match config.rate() {
-            Ok(rate) => (rate, Ok(())),
-            Err(refused) => (Rate::NOTHING, Err(refused)),
-        };
-        let RateLimiterConfig { max_wait, queue, weight, .. } = config;
-        Arc::new(Family { rate, max_wait, most: queue, weight, clock: OnceLock::new(), checked })
-    }
-
-    fn join(family: &Arc<Family>) -> RateLimiter {
-        let bucket = Bucket {
-            gate: Gate::new(family.rate),
-            max_wait: AtomicU64::new(nanos(family.max_wait)),
-            most: AtomicU64::new(family.most as u64),
-            own: AtomicU64::new(0),
-            family: Arc::clone(family),
-        };
-        RateLimiter { bucket: Arc::new(bucket), label: Label::default() }
-    }
-
-    /// A limiter that was never used is full at any time, and stays unbound.
-    fn now(family: &Arc<Family>) -> Moment {
-        family.clock.get().map_or_else(|| Clock::tokio().now(), Clock::now)
-    }
-
-    fn standing(&self, now: Moment) -> Standing {
-        let standing = self.bucket.gate.standing(now);
-        if self.bucket.own.load(Relaxed) == 1 { standing.max(Standing::Idle) } else { standing }
-    }
-
-    fn is_held(&self) -> bool {
-        Arc::strong_count(&self.bucket) > 1
-    }
-}
-
-impl fmt::Debug for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RateLimiter")
-    }
-}
-
 impl fmt::Debug for RateLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("RateLimiter");
         fields.field("name", &self.name()).field("available", &self.available()).field("queued", &self.queued());
         fields.finish_non_exhaustive()
     }
-}
-
-/// More than 584 years is for ever.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@ mod config;
 mod gate;
 mod gcra;
 mod handle;
+mod member;
 mod wait;
 
 use std::ops::ControlFlow;
