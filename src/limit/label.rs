@@ -19,6 +19,10 @@ impl Label {
     }
 
     #[inline]
+    pub(super) fn is_usable(&self) -> bool {
+        self.0.as_ref().is_none_or(|named| named.is_ok())
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.0.as_ref().map_or(Ok(()), |named| named.as_ref().clone().map(drop))
     }

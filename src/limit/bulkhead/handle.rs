@@ -110,10 +110,13 @@ impl Bulkhead {
     ///
     /// # Errors
     /// [`Kind::BulkheadFull`] if there is none.
+    #[inline]
     pub fn try_acquire(&self) -> Result<BulkheadPermit, Refusal> {
-        if self.permits.try_take() {
-            return Ok(BulkheadPermit::taken(&self.permits));
-        }
+        if self.permits.try_take() { Ok(BulkheadPermit::taken(&self.permits)) } else { self.refuse_now() }
+    }
+
+    #[cold]
+    fn refuse_now(&self) -> Result<BulkheadPermit, Refusal> {
         self.check().map_err(|config| Refusal::misconfigured(config, self.name()))?;
         Err(self.refusal(Kind::BulkheadFull { why: Full::Queue }))
     }
@@ -129,15 +132,17 @@ impl Bulkhead {
     /// # Panics
     /// On the tokio and fast clocks, if it has to wait outside of a tokio runtime with a timer.
     pub async fn acquire(&self) -> Result<BulkheadPermit, Refusal> {
-        match self.try_acquire() {
-            Err(refused) if self.may_wait() && refused.config().is_none() => {
-                let clock = self.shared.clock.get_or_init(Clock::tokio);
-                let timer = clock.sleep(self.max_wait());
-                let waited = wait(&self.permits, self.shared.queue, || false, timer).await;
-                self.taken(waited)
-            }
-            tried => tried,
+        if self.permits.try_take() {
+            return Ok(BulkheadPermit::taken(&self.permits));
         }
+        if !self.may_wait() {
+            return self.refuse_now();
+        }
+        let clock = self.shared.clock.get_or_init(Clock::tokio);
+        let timer = clock.sleep(self.max_wait());
+        // Boxed: who does not wait has no use for it.
+        let waited = Box::pin(wait(&self.permits, self.shared.queue, || false, timer)).await;
+        self.taken(waited)
     }
 
     /// [`acquire`](Bulkhead::acquire) on behalf of a caller: its deadline and its token end the wait.
@@ -155,17 +160,18 @@ impl Bulkhead {
         if let Some(kind) = ended(cx) {
             return Err(self.refusal(kind));
         }
-        match self.try_acquire() {
-            Err(refused) if self.may_wait() && refused.config().is_none() => {
-                let timer = cx.clock().sleep(self.max_wait());
-                let waited = wait(&self.permits, self.shared.queue, || ended(cx).is_some(), timer);
-                tokio::select! {
-                    biased;
-                    waited = waited => self.taken(waited),
-                    kind = end(cx) => Err(self.refusal(kind)),
-                }
-            }
-            tried => tried,
+        if self.permits.try_take() {
+            return Ok(BulkheadPermit::taken(&self.permits));
+        }
+        if !self.may_wait() {
+            return self.refuse_now();
+        }
+        let timer = cx.clock().sleep(self.max_wait());
+        let waited = wait(&self.permits, self.shared.queue, || ended(cx).is_some(), timer);
+        tokio::select! {
+            biased;
+            waited = waited => self.taken(waited),
+            kind = end(cx) => Err(self.refusal(kind)),
         }
     }
 
@@ -209,8 +215,9 @@ impl Bulkhead {
         &self.permits
     }
 
+    /// Whether there is a queue, and not only because nothing was checked.
     pub(super) fn may_wait(&self) -> bool {
-        self.shared.queue > 0
+        self.shared.queue > 0 && self.shared.checked.is_ok()
     }
 
     pub(super) fn queue(&self) -> usize {

@@ -27,7 +27,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::super::line::{Line, Ticket, Waiter};
-use super::gcra::{Answer, Balance, Rate, ask};
+use super::gcra::{Answer, Balance, Rate, ask, take};
 use crate::clock::Moment;
 use crate::keyed::member::sealed::Standing;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock};
@@ -99,12 +99,7 @@ impl Gate {
             }
             let rate = self.rate();
             fence(Ordering::Acquire);
-            let next = match ask(seen, rate, now, 0, weight) {
-                Answer::Now(next) => next,
-                Answer::After(wait) => return Err(Held::Short(wait)),
-                Answer::Never => return Err(Held::Never),
-                Answer::SteppedBack(_) => return Err(Held::AskQueue),
-            };
+            let Some(next) = take(seen, rate, now, weight) else { return Err(held(ask(seen, rate, now, 0, weight))) };
             let swap = self.balance.compare_exchange_weak(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
             if swap.is_ok() {
                 return Ok(());
@@ -284,6 +279,16 @@ impl Gate {
             Answer::SteppedBack(anew) => (anew, ask(anew, rate, now, ahead, weight)),
             answer => (seen, answer),
         }
+    }
+}
+
+/// Why a caller is held up that was not admitted.
+#[cold]
+fn held(answer: Answer) -> Held {
+    match answer {
+        Answer::After(wait) => Held::Short(wait),
+        Answer::Never => Held::Never,
+        Answer::SteppedBack(_) | Answer::Now(_) => Held::AskQueue,
     }
 }
 

@@ -104,6 +104,7 @@ impl RateLimiter {
     ///
     /// # Errors
     /// [`Kind::RateLimited`] with the time until the token would be there, after those who wait.
+    #[inline]
     pub fn try_acquire(&self) -> Result<(), Refusal> {
         self.try_acquire_many(1)
     }
@@ -112,10 +113,23 @@ impl RateLimiter {
     ///
     /// # Errors
     /// As [`try_acquire`](RateLimiter::try_acquire). More than the burst are never there, and there is no time then.
+    #[inline]
     pub fn try_acquire_many(&self, tokens: u64) -> Result<(), Refusal> {
+        if self.is_usable()
+            && let Ok(()) = self.pass(tokens, || self.now())
+        {
+            return Ok(());
+        }
+        self.try_again(tokens)
+    }
+
+    /// Refuses a caller that was not admitted, unless it is now.
+    #[cold]
+    fn try_again(&self, tokens: u64) -> Result<(), Refusal> {
         self.check().map_err(|config| Refusal::misconfigured(config, self.name()))?;
-        let passed = self.pass(tokens, || self.now());
-        passed.or_else(|held| self.settle(held, tokens, self.now())).map_err(|wait| self.refusal(wait))
+        let now = self.now();
+        let passed = self.pass(tokens, || now);
+        passed.or_else(|held| self.settle(held, tokens, now)).map_err(|wait| self.refusal(wait))
     }
 
     /// Takes one token, and waits for it in line, for at most [`max_wait`](RateLimiterConfig::max_wait).
@@ -176,13 +190,16 @@ impl RateLimiter {
         deadline: Moment,
         is_over: impl Fn() -> bool + Send,
     ) -> Result<(), Refusal> {
-        self.check().map_err(|config| Refusal::misconfigured(config, self.name()))?;
+        if !self.is_usable() {
+            return self.try_again(tokens);
+        }
         let Err(held) = self.pass(tokens, || self.now()) else { return Ok(()) };
         let now = self.now();
         let until = self.wait_until(now, deadline);
         let waited = if self.may_wait(held, until, now) {
             let asked = Asked { weight: tokens, until };
-            wait(&self.bucket.gate, asked, self.most(), Alone { limiter: self, is_over }).await
+            // Boxed: who does not wait has no use for it.
+            Box::pin(wait(&self.bucket.gate, asked, self.most(), Alone { limiter: self, is_over })).await
         } else {
             self.settle(held, tokens, now)
         };
@@ -286,8 +303,12 @@ impl RateLimiter {
         Refusal::of(Kind::RateLimited { retry_after }, self.name())
     }
 
-    /// Whether its settings and its name can work.
     #[inline]
+    fn is_usable(&self) -> bool {
+        self.bucket.family.checked.is_ok() && self.label.is_usable()
+    }
+
+    /// Whether its settings and its name can work.
     fn check(&self) -> Result<(), ConfigError> {
         match &self.bucket.family.checked {
             Ok(()) => self.label.check(),

@@ -22,7 +22,10 @@ impl Bucket {
 
     /// The wait, or `None` if the tokens were taken.
     fn take(&mut self, now: Moment, weight: u64) -> Option<Duration> {
-        match ask(self.0, self.1, now, 0, weight) {
+        let taken = take(self.0, self.1, now, weight);
+        let answer = ask(self.0, self.1, now, 0, weight);
+        assert_eq!(taken.map(Answer::Now), Some(answer).filter(|answer| matches!(answer, Answer::Now(_))));
+        match answer {
             Answer::Now(next) => {
                 self.0 = next;
                 None
