@@ -509,6 +509,9 @@ fn it_keeps_to_its_first_clock() {
     assert_eq!(limiter.bind(Clock::tokio()).unwrap_err().field(), "clock");
     let error = Executor::builder("x").policies(limiter).clock(Clock::tokio()).build().unwrap_err();
     assert_eq!(error.field(), "clock");
+    let by_context = RateLimiter::per_second(1);
+    assert_eq!(clock.block_on(by_context.acquire_with(&Context::new().with_clock(&clock), 1)), Ok(()));
+    assert_eq!(by_context.bind(&clock), Ok(()));
     let unused = RateLimiter::per_second(1);
     unused.reconfigure(RateLimiterConfig::per_second(2)).unwrap();
     assert_eq!((unused.available(), unused.bind(&clock)), (2, Ok(())), "looking and changing do not bind it");

@@ -70,8 +70,8 @@ impl RateLimiter {
         self
     }
 
-    /// Binds the limiter to `clock`, as the first use does by itself. A run binds it to the clock of its context or executor;
-    /// `acquire` and the like, which have no clock of their own, to [`Clock::tokio`].
+    /// Binds the limiter to `clock`, as the first use does by itself. A run and a context bind it to their own clock; `acquire`
+    /// and the like, which have none, to [`Clock::tokio`].
     ///
     /// # Errors
     /// If it is bound to another clock.
@@ -176,7 +176,8 @@ impl RateLimiter {
         if let Some(kind) = ended(cx) {
             return Err(Refusal::of(kind, self.name()));
         }
-        let deadline = cx.deadline_on(self.clock());
+        let clock = self.bucket.family.clock.get_or_init(|| cx.clock().clone());
+        let deadline = cx.deadline_on(clock);
         tokio::select! {
             biased;
             acquired = self.acquire_until(tokens, deadline, || ended(cx).is_some()) => acquired,
