@@ -8,9 +8,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 
 #[cfg(steadfast_loom)]
-pub(crate) use loom::sync::{Mutex, MutexGuard, atomic::AtomicU64};
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU64, fence},
+};
 #[cfg(not(steadfast_loom))]
-pub(crate) use std::sync::{Mutex, MutexGuard, atomic::AtomicU64};
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU64, fence},
+};
 
 pub(crate) use std::sync::atomic::Ordering;
 

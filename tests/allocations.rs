@@ -10,8 +10,11 @@ use std::time::Duration;
 use allocation_counter::measure;
 use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::clock::Clock;
+use steadfast::limit::RateLimiterConfig;
 use steadfast::policy::Policy;
-use steadfast::{Attempt, Breaker, Context, Executor, Retry, Timeout, faults, op, try_do, try_op};
+use steadfast::{
+    Attempt, Breaker, Bulkhead, Context, Executor, Keyed, RateLimiter, Retry, Timeout, faults, op, try_do, try_op,
+};
 
 /// How many allocations `work` makes once it has been done before.
 fn allocations<R>(mut work: impl FnMut() -> R) -> u64 {
@@ -46,6 +49,25 @@ async fn pending_once(_: Attempt) -> Result<u32, String> {
 
 fn executor<P: Policy<u32, String>>(policies: P) -> Executor<P> {
     Executor::builder("allocations").policies(policies).clock(Clock::manual()).build().unwrap()
+}
+
+#[test]
+fn limits_and_known_keys_allocate_nothing() {
+    let (limiter, bulkhead) = (RateLimiter::per_second(1_000), Bulkhead::new(10));
+    let keyed = Keyed::<RateLimiter>::new(RateLimiterConfig::per_second(1_000));
+    let executor = executor((limiter.clone(), bulkhead.clone(), keyed.clone()));
+    assert_eq!(allocations(|| finish(executor.run(answer))), 0);
+    assert_eq!(allocations(|| finish(executor.run(pending_once))), 0);
+    assert_eq!(allocations(|| limiter.try_acquire()), 0);
+    assert_eq!(allocations(|| finish(limiter.acquire())), 0);
+    assert_eq!(allocations(|| bulkhead.try_acquire()), 0);
+    assert_eq!(allocations(|| finish(bulkhead.acquire())), 0);
+    assert_eq!(allocations(|| keyed.get("a")), 0);
+    let full = Bulkhead::new(1);
+    let _busy = full.try_acquire();
+    assert_eq!(allocations(|| full.try_acquire()), 0, "nor does a refusal");
+    limiter.try_acquire_many(900).unwrap();
+    assert_eq!(allocations(|| limiter.try_acquire_many(500)), 0);
 }
 
 #[test]

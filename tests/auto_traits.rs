@@ -7,12 +7,13 @@ use steadfast::error::{BoxError, Full, Kind, Limit, Name, Opaque, Refusal};
 use steadfast::event::{Event, Observer, What};
 use steadfast::executor::{AnyError, AnyValue, Builder, Erased, Report, Stopped, With};
 use steadfast::judge::{AttemptsFor, ByError, Classify, Judged, JudgedBy, RetryAfter, RetryIf};
+use steadfast::limit::{BulkheadConfig, BulkheadPermit, RateLimiterConfig};
 use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, WithToken};
 use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
 use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
 use steadfast::{
-    Attempt, Breaker, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Priority, Retry,
-    Timeout, Verdict,
+    Attempt, Breaker, Bulkhead, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Keyed,
+    Priority, RateLimiter, Retry, Timeout, Verdict,
 };
 
 fn all<T: Send + Sync + Unpin>() {}
@@ -51,6 +52,23 @@ fn a_breaker_and_what_it_gives_can_be_shared() {
     // It may be given back by another thread than the one that took it.
     owned::<Permit>();
 }
+
+#[test]
+fn limits_and_what_they_give_can_be_shared() {
+    owned::<RateLimiter>();
+    owned::<RateLimiterConfig>();
+    owned::<Bulkhead>();
+    owned::<BulkheadConfig>();
+    owned::<BulkheadPermit>();
+    owned::<Keyed<RateLimiter>>();
+    let (limiter, bulkhead, cx) = (RateLimiter::per_second(1), Bulkhead::new(1), Context::new());
+    is_send(&limiter.acquire_many(1));
+    is_send(&limiter.acquire_with(&cx, 1));
+    is_send(&bulkhead.acquire());
+    is_send(&bulkhead.acquire_with(&cx));
+}
+
+fn is_send<T: Send>(_: &T) {}
 
 #[cfg(feature = "reqwest")]
 #[test]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use steadfast::clock::{Clock, Deadline, Moment};
-use steadfast::{Attempt, Breaker, Context, Error, Executor, Retry, Timeout, Verdict, try_do};
+use steadfast::{
+    Attempt, Breaker, Bulkhead, Context, Error, Executor, Keyed, RateLimiter, Retry, Timeout, Verdict, try_do,
+};
 
 const WORD: usize = size_of::<usize>();
 
@@ -34,6 +36,8 @@ fn handles_are_one_word_and_contexts_are_small() {
     assert_eq!(size_of::<Executor<(Retry, Timeout)>>(), WORD);
     assert!(size_of::<Context>() <= 6 * WORD);
     assert!(size_of::<Timeout>() <= 3 * WORD);
+    assert_eq!((size_of::<RateLimiter>(), size_of::<Keyed<RateLimiter>>()), (2 * WORD, WORD));
+    assert_eq!(size_of::<Bulkhead>(), 3 * WORD);
 }
 
 #[test]

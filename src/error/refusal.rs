@@ -25,6 +25,16 @@ impl Refusal {
         Refusal { kind, attempts: 0, elapsed: Duration::ZERO, policy: None, asked: None, config: None }
     }
 
+    /// What a policy says to somebody who asks it without a chain.
+    pub(crate) fn of(kind: Kind, policy: Option<Name>) -> Refusal {
+        Refusal { policy, ..Refusal::new(kind) }
+    }
+
+    /// A policy has a setting that cannot work.
+    pub(crate) fn misconfigured(config: ConfigError, policy: Option<Name>) -> Refusal {
+        Refusal { config: Some(Box::new(config)), ..Refusal::of(Kind::Misconfigured, policy) }
+    }
+
     /// Why the run ended.
     #[must_use]
     pub fn kind(&self) -> Kind {

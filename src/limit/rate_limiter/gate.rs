@@ -1,0 +1,296 @@
+//! The bucket of a rate limiter and those who wait for it.
+//!
+//! # Protocol
+//! `balance` is the bucket, one word: when it will be full, and a bit that says whether anybody waits ([`Balance`]). Nobody
+//! waits as a rule, and then a caller is admitted by one compare-and-swap of that word; a refusal changes nothing. While the bit
+//! is set only the holder of the lock of `queue` changes the word: who finds the bit set goes to the lock, and a
+//! compare-and-swap expects it clear. So whoever came first is admitted first, and under the lock the word can simply be
+//! stored. The bit is set and cleared under the lock only, and is clear whenever the queue is empty and the lock is free.
+//!
+//! Those who wait are admitted by their own polls: the first of them finds its tokens, takes them, leaves the queue and wakes the
+//! next one. Nothing is ever reserved, so who leaves early has nothing to give back.
+//!
+//! # Orderings
+//! * An admission publishes nothing but the new balance, and the order of changes to one word is all that it needs. It could be
+//!   `Relaxed` throughout if the rate never changed.
+//! * A change of the rate sets the bit, fences with `Release`, stores the rate, and stores a balance that differs from the one
+//!   it found, with `Release`. An admission loads the balance with `Acquire`, loads the rate, fences with `Acquire`, and swaps
+//!   the balance. If it has read anything of the new rate, the two fences make the set bit visible to the swap, which fails,
+//!   unless the new balance is what was loaded; and then the load has acquired the whole of the new rate. If it has read
+//!   anything of the old rate, the balance that it has loaded is of before the change, so the swap fails if the change is done.
+//! * All other stores of the word under the lock are `Release` too, so that one of them, which ends the release sequence of the
+//!   change, hands the new rate on: its holder has the rate from the lock.
+//! * Wakers are handed over by the lock. A caller joins the queue and looks at the balance in one critical section, and whoever
+//!   makes him the first does so in another: either the first has found that he is the first, or his waker is found.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use super::super::line::{Line, Ticket, Waiter};
+use super::gcra::{Answer, Balance, Rate, ask, take};
+use crate::clock::Moment;
+use crate::keyed::member::sealed::Standing;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock};
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    balance: AtomicU64,
+    interval: AtomicU64,
+    burst: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    line: Line<Asked>,
+    /// The tokens that all in the line wait for.
+    weight: u64,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) weight: u64,
+    /// The last moment at which it is of use.
+    pub(super) until: Moment,
+}
+
+/// Why a caller was not admitted at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// The tokens come in after this time.
+    Short(Duration),
+    /// Others wait, or the clock has stepped back: the queue knows more.
+    AskQueue,
+    /// There are never as many tokens.
+    Never,
+}
+
+/// What the queue says to a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Admitted,
+    /// To be told how long it would have to wait; `None` is for ever.
+    Refused(Option<Duration>),
+    /// It is the first, and its tokens are there at this moment.
+    FirstUntil(Moment),
+    /// Others are before it.
+    Behind,
+}
+
+impl Gate {
+    /// A full bucket.
+    pub(super) fn new(rate: Rate) -> Gate {
+        Gate {
+            balance: AtomicU64::new(Balance::UNUSED.0),
+            interval: AtomicU64::new(rate.interval),
+            burst: AtomicU64::new(rate.burst),
+            queue: Mutex::new(Queue { line: Line::new(), weight: 0 }),
+        }
+    }
+
+    /// Admits a caller whose tokens are there, if nobody waits.
+    #[inline]
+    pub(super) fn pass(&self, weight: u64, now: Moment) -> Result<(), Held> {
+        loop {
+            let seen = Balance(self.balance.load(Ordering::Acquire));
+            if seen.is_waiting() {
+                return Err(Held::AskQueue);
+            }
+            let rate = self.rate();
+            fence(Ordering::Acquire);
+            let Some(next) = take(seen, rate, now, weight) else { return Err(held(ask(seen, rate, now, 0, weight))) };
+            let swap = self.balance.compare_exchange_weak(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
+            if swap.is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Admits a caller, refuses it, or puts it into `place`, if there are fewer than `most` others.
+    pub(super) fn join(
+        &self,
+        place: &mut Option<Ticket>,
+        asked: Asked,
+        most: usize,
+        now: Moment,
+        waker: Waker,
+    ) -> Step {
+        // Dropped after the lock if it is not needed.
+        let mut waker = Some(waker);
+        let mut queue = lock(&self.queue);
+        let (balance, answer) = self.ask_alone(self.close(), now, queue.weight, asked.weight);
+        let wait = match answer {
+            Answer::Now(next) if queue.line.is_empty() => {
+                self.open(&queue, next);
+                return Step::Admitted;
+            }
+            Answer::Now(_) => Some(Duration::ZERO),
+            Answer::After(wait) => Some(wait),
+            Answer::Never | Answer::SteppedBack(_) => None,
+        };
+        let in_time = wait.is_some_and(|wait| now + wait <= asked.until);
+        let step = if in_time && queue.line.len() < most {
+            *place = waker.take().map(|waker| queue.line.join(asked, waker));
+            queue.weight = queue.weight.saturating_add(asked.weight);
+            if queue.line.len() == 1 { Step::FirstUntil(now + wait.unwrap_or_default()) } else { Step::Behind }
+        } else {
+            Step::Refused(wait)
+        };
+        self.open(&queue, balance);
+        step
+    }
+
+    /// Admits a caller that does not wait, or says how long it would have to; `None` is for ever.
+    #[cold]
+    pub(super) fn try_join(&self, weight: u64, now: Moment) -> Result<(), Option<Duration>> {
+        let asked = Asked { weight, until: now };
+        match self.join(&mut None, asked, 0, now, Waker::noop().clone()) {
+            Step::Refused(wait) => Err(wait),
+            Step::Admitted | Step::FirstUntil(_) | Step::Behind => Ok(()),
+        }
+    }
+
+    /// Looks whether a caller that waits in `place` may go, and takes it out of there unless it waits on.
+    pub(super) fn poll(&self, place: &mut Option<Ticket>, asked: Asked, now: Moment, waker: Waker) -> Step {
+        let Some(ticket) = *place else { return Step::Refused(None) };
+        let mut waker = Some(waker);
+        let mut queue = lock(&self.queue);
+        let seen = Balance(self.balance.load(Ordering::Relaxed));
+        if queue.line.get(ticket).is_none() {
+            // The rate has changed and does not let it in in time.
+            *place = None;
+            let (_, answer) = self.ask_alone(seen, now, queue.weight, asked.weight);
+            return Step::Refused(answer.wait());
+        }
+        if !queue.line.is_first(ticket) {
+            waker = waker.and_then(|waker| queue.line.register(ticket, waker));
+            drop(queue);
+            drop(waker);
+            return Step::Behind;
+        }
+        let (balance, answer) = self.ask_alone(seen, now, 0, asked.weight);
+        let (step, balance) = match answer {
+            Answer::Now(next) => (Step::Admitted, next),
+            Answer::After(wait) if now + wait <= asked.until => {
+                waker = waker.and_then(|waker| queue.line.register(ticket, waker));
+                self.open(&queue, balance);
+                drop(queue);
+                drop(waker);
+                return Step::FirstUntil(now + wait);
+            }
+            refused => (Step::Refused(refused.wait()), balance),
+        };
+        *place = None;
+        self.leave_locked(queue, ticket, balance);
+        step
+    }
+
+    /// Takes a caller out that gives up.
+    #[cold]
+    pub(super) fn leave(&self, ticket: Ticket) {
+        let queue = lock(&self.queue);
+        let balance = Balance(self.balance.load(Ordering::Relaxed));
+        self.leave_locked(queue, ticket, balance);
+    }
+
+    /// Takes a caller out, and wakes who is the first after it. It leaves the lock.
+    fn leave_locked(&self, mut queue: MutexGuard<'_, Queue>, ticket: Ticket, balance: Balance) {
+        let was_first = queue.line.is_first(ticket);
+        let left = queue.line.leave(ticket);
+        if let Some(left) = &left {
+            queue.weight = queue.weight.saturating_sub(left.what.weight);
+            self.open(&queue, balance);
+        }
+        let next = if was_first { queue.line.take_first_waker() } else { None };
+        drop(queue);
+        drop(left);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Fills the bucket at another rate from now on. The tokens in it stay, as far as it then holds them. Whoever would now have
+    /// to wait for longer than it may is woken to be refused.
+    pub(super) fn reconfigure(&self, rate: Rate, now: Moment) {
+        let mut queue = lock(&self.queue);
+        let seen = self.close();
+        let old = self.rate();
+        fence(Ordering::Release);
+        self.interval.store(rate.interval, Ordering::Relaxed);
+        self.burst.store(rate.burst, Ordering::Relaxed);
+        let next = seen.converted(old, rate, now).other_than(seen);
+        let mut ahead = 0_u64;
+        let hopeless = queue.line.retain(|asked| {
+            let wait = ask(next, rate, now, ahead, asked.weight).wait();
+            let stays = wait.is_some_and(|wait| now + wait <= asked.until);
+            ahead = ahead.saturating_add(if stays { asked.weight } else { 0 });
+            stays
+        });
+        queue.weight = ahead;
+        let first = queue.line.take_first_waker();
+        self.open(&queue, next);
+        drop(queue);
+        first.into_iter().for_each(Waker::wake);
+        hopeless.into_iter().for_each(Waiter::wake);
+    }
+
+    /// How many tokens there are.
+    pub(super) fn available(&self, now: Moment) -> u64 {
+        let queue = lock(&self.queue);
+        let (rate, balance) = (self.rate(), Balance(self.balance.load(Ordering::Relaxed)));
+        drop(queue);
+        rate.burst.saturating_sub(balance.debt(now)) / rate.interval
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        lock(&self.queue).line.len()
+    }
+
+    /// What it would mean to forget this bucket. Its queue is not looked at: who waits in it holds the bucket.
+    pub(super) fn standing(&self, now: Moment) -> Standing {
+        let (rate, balance) = (self.rate(), Balance(self.balance.load(Ordering::Relaxed)));
+        match balance.debt(now) {
+            _ if balance.is_unused() => Standing::Unused,
+            0 => Standing::Fresh,
+            debt if debt.saturating_add(rate.interval) > rate.burst => Standing::Engaged,
+            _ => Standing::Idle,
+        }
+    }
+
+    #[inline]
+    fn rate(&self) -> Rate {
+        Rate { interval: self.interval.load(Ordering::Relaxed), burst: self.burst.load(Ordering::Relaxed) }
+    }
+
+    /// Keeps all out who do not hold the lock, which the caller does, and gives the balance.
+    fn close(&self) -> Balance {
+        Balance(self.balance.fetch_or(Balance::WAITING, Ordering::Relaxed))
+    }
+
+    /// The new balance; lets others in again if nobody waits.
+    fn open(&self, queue: &Queue, balance: Balance) {
+        let balance = balance.with_waiting(!queue.line.is_empty());
+        self.balance.store(balance.0, Ordering::Release);
+    }
+
+    /// Asks while nobody else can. If the clock has stepped back, time begins anew; the balance is then another one.
+    fn ask_alone(&self, seen: Balance, now: Moment, ahead: u64, weight: u64) -> (Balance, Answer) {
+        let rate = self.rate();
+        match ask(seen, rate, now, ahead, weight) {
+            Answer::SteppedBack(anew) => (anew, ask(anew, rate, now, ahead, weight)),
+            answer => (seen, answer),
+        }
+    }
+}
+
+/// Why a caller is held up that was not admitted.
+#[cold]
+fn held(answer: Answer) -> Held {
+    match answer {
+        Answer::After(wait) => Held::Short(wait),
+        Answer::Never => Held::Never,
+        Answer::SteppedBack(_) | Answer::Now(_) => Held::AskQueue,
+    }
+}
+
+#[cfg(all(test, steadfast_loom))]
+mod loom_models;
