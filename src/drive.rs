@@ -83,8 +83,14 @@ where
         if let Err(refused) = policies.validate(&mut Site::new(cx.clock())) {
             return Err(Error::misconfigured(refused));
         }
-        let setup =
-            Setup { name: None, clock: cx.clock().clone(), rng: None, observers: Observers::default(), life: None };
+        let setup = Setup {
+            name: None,
+            clock: cx.clock().clone(),
+            rng: None,
+            observers: Observers::default(),
+            life: None,
+            budget: None,
+        };
         drive(&setup, cx, operation, &policies).await
     }
 }
@@ -269,8 +275,10 @@ struct Seat<'a, 'run> {
 impl Drop for Seat<'_, '_> {
     #[inline]
     fn drop(&mut self) {
+        let core = self.scope.core;
+        core.end();
         if self.slot != Slot::default()
-            && let Some(life) = self.scope.core.life()
+            && let Some(life) = core.life()
         {
             life.leave(self.slot);
         }
