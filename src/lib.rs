@@ -1,5 +1,5 @@
-//! Keeps a program that calls an unreliable dependency correct, fast and polite: retry, timeout, circuit breaker and the
-//! judgement of outcomes, composed in one chain that shares one clock, one verdict on every outcome and one story of
+//! Keeps a program that calls an unreliable dependency correct, fast and polite: retry, timeout, hedge, circuit breaker
+//! and the judgement of outcomes, composed in one chain that shares one clock, one verdict on every outcome and one story of
 //! cancellation.
 //!
 //! # Once: a context, an operation, policies from the outside in

@@ -227,7 +227,13 @@ impl Budget {
     /// assert!(budget.draw().is_none());
     /// ```
     pub fn draw(&self) -> Option<Draw<'_>> {
-        self.take().then_some(Draw { budget: self, sent: false })
+        self.draw_at(|| self.clock(&Clock::tokio()).now())
+    }
+
+    /// [`draw`](Budget::draw) in a run, whose clock is that of the budget.
+    pub(crate) fn draw_at(&self, now: impl FnOnce() -> Moment) -> Option<Draw<'_>> {
+        // Lazily: a guard that is made for nothing would give back what was not taken.
+        self.take(now).then(|| Draw { budget: self, sent: false })
     }
 
     /// A run makes its first attempt.
@@ -249,9 +255,9 @@ impl Budget {
 
     /// Takes what a retry or a hedge costs. To be followed by [`end_extra`](Budget::end_extra), also on drop.
     #[must_use]
-    pub(crate) fn take(&self) -> bool {
+    pub(crate) fn take(&self, now: impl FnOnce() -> Moment) -> bool {
         match &self.0.form {
-            Form::Tokens(tokens) => tokens.draw(self.clock(&Clock::tokio()).now()),
+            Form::Tokens(tokens) => tokens.draw(now()),
             Form::InFlight(counts) => counts.draw(),
         }
     }

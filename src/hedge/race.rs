@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use pin_project::pin_project;
 
 use super::Hedge;
-use crate::budget::{Budget, Draw};
+use crate::budget::Draw;
 use crate::clock::Moment;
 use crate::event::What;
 use crate::policy::{Call, Next, Outcome};
@@ -259,7 +259,7 @@ where
     fn start_next(&mut self) -> bool {
         let may_start = self.may_start();
         let budget = self.call.scope().core.budget().filter(|_| may_start);
-        let draw = budget.and_then(Budget::draw);
+        let draw = budget.and_then(|budget| budget.draw_at(|| self.call.now()));
         if !may_start || (budget.is_some() && draw.is_none()) {
             self.left = 0;
             return false;

@@ -45,6 +45,7 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                 if let Some(limit) = tries.passed() {
                     return too_late(tries.call, limit);
                 }
+                tries.go_on();
             }
         }
     }
@@ -52,20 +53,29 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
 
 /// What a retry remembers from one try to the next, and what it has drawn from the budget for this one.
 struct Tries<'run, E> {
-    /// The running try, or the one that is waited for.
+    /// The running try, or the one before the wait.
     call: Call<'run, E>,
     /// When nothing may start any more; `NEVER` without `max_elapsed`.
     until: Moment,
     /// How many tries were made, the running one included.
     made: u32,
-    /// Whether the budget was asked for this try.
-    drawn: bool,
+    drawn: Drawn,
+}
+
+/// What a retry holds of the budget.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drawn {
+    Nothing,
+    /// For the try that is waited for.
+    Waiting,
+    /// For the running try.
+    Running,
 }
 
 impl<'run, E> Tries<'run, E> {
     #[inline]
     fn new(call: Call<'run, E>) -> Tries<'run, E> {
-        Tries { call, until: Moment::NEVER, made: 1, drawn: false }
+        Tries { call, until: Moment::NEVER, made: 1, drawn: Drawn::Nothing }
     }
 
     #[inline]
@@ -81,28 +91,37 @@ impl<'run, E> Tries<'run, E> {
         if core.attempts() > 0
             && let Some(budget) = core.budget()
         {
-            if !budget.take() {
+            if !budget.take(|| core.now()) {
                 return Err(Limit::Budget);
             }
-            self.drawn = true;
+            self.drawn = Drawn::Waiting;
         }
         Ok(())
     }
 
-    /// Settles what was drawn for a try that is over. One whose operation was never started costs nothing.
+    /// The wait is over, and the next try begins.
+    fn go_on(&mut self) {
+        self.call = self.call.again();
+        if self.drawn == Drawn::Waiting {
+            self.drawn = Drawn::Running;
+        }
+    }
+
+    /// Settles what was drawn for a try that is over, or will not be. One whose operation was never started costs nothing.
     #[inline]
     fn settle(&mut self) {
-        if self.drawn {
+        if self.drawn != Drawn::Nothing {
             self.settle_slow();
         }
     }
 
     #[cold]
     fn settle_slow(&mut self) {
-        self.drawn = false;
         let core = self.call.scope().core;
+        let started = self.drawn == Drawn::Running && core.tries() >= self.call.number();
+        self.drawn = Drawn::Nothing;
         if let Some(budget) = core.budget() {
-            budget.end_extra(core.tries() >= self.call.number());
+            budget.end_extra(started);
         }
     }
 
@@ -182,9 +201,7 @@ impl Retry {
         if self.schedule.jitter == Jitter::Decorrelated {
             last.set_wait(self.address(), wait);
         }
-        let pause = self.pause(call, wait, outcome);
-        tries.call = call.again();
-        ControlFlow::Continue(pause)
+        ControlFlow::Continue(self.pause(call, wait, outcome))
     }
 
     /// Whether the policy or the caller allows no further attempt.
