@@ -65,12 +65,14 @@ struct Backend {
 
 impl Backend {
     async fn call(&self) -> Result<(), std::convert::Infallible> {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let dice = Dice(Cell::new(call.wrapping_mul(0xD129_0B26_39A7_4B15)));
-        let takes = if dice.unit() < 0.01 { Duration::from_secs(1) } else { self.median.mul_f64(spread(&dice)) };
-        drop(dice);
+        let takes = self.latency(self.calls.fetch_add(1, Ordering::Relaxed));
         self.clock.clock().sleep(takes).await;
         Ok(())
+    }
+
+    fn latency(&self, call: u64) -> Duration {
+        let dice = Dice(Cell::new(call.wrapping_mul(0xD129_0B26_39A7_4B15)));
+        if dice.unit() < 0.01 { Duration::from_secs(1) } else { self.median.mul_f64(spread(&dice)) }
     }
 }
 

@@ -67,9 +67,11 @@ pub struct Hedge {
 #[derive(Clone)]
 enum Delay {
     Fixed(Duration),
-    By(Arc<dyn Fn(&Attempt) -> Option<Duration> + Send + Sync>),
+    By(Arc<Computed>),
     Percentile(Arc<Percentile>),
 }
+
+type Computed = dyn Fn(&Attempt) -> Option<Duration> + Send + Sync;
 
 impl Hedge {
     /// Starts the next lane `delay` after the one before. Zero starts all of them at once; `Duration::MAX` starts the next one
