@@ -142,7 +142,7 @@ const PRECISION_BITS: u32 = 4;
 /// Up to 2²² units: 68 s.
 const BINS: usize = (22 - PRECISION_BITS as usize + 1) << PRECISION_BITS;
 
-#[cfg(test)]
+#[cfg(all(test, not(steadfast_loom)))]
 mod tests {
     use super::*;
     use crate::rng::Rng;

@@ -101,7 +101,7 @@ where
             None => Poll::Pending,
         };
         let polled = match first {
-            Poll::Ready(outcome) if this.lanes.is_settled_by(&outcome.verdict) => {
+            Poll::Ready(outcome) if this.lanes.is_settled_by(outcome.verdict) => {
                 this.lanes.first_runs = false;
                 Poll::Ready(outcome)
             }
@@ -168,7 +168,7 @@ where
 {
     /// Whether the first lane ends the try with this, and there is nothing else to be seen to.
     #[inline]
-    fn is_settled_by(&self, verdict: &Verdict) -> bool {
+    fn is_settled_by(&self, verdict: Verdict) -> bool {
         self.started == 1 && decides(verdict) && self.hedge.latencies().is_none()
     }
 
@@ -225,8 +225,12 @@ where
             let now = self.call.now();
             latencies.answered(now, now.since(begun));
         }
-        if decides(&verdict) || outcome.is_stopped() {
+        if decides(verdict) || outcome.is_stopped() {
             self.won(lane, cx);
+            if !outcome.is_stopped() {
+                // What a retry in another lane has given up for is not the reason why the run ends.
+                self.call.frame().last.go_on();
+            }
             return Some(outcome);
         }
         match verdict {
@@ -339,6 +343,6 @@ impl<T, E, N: Next<T, E>, S, L> Lanes<'_, '_, T, E, N, S, L> {
 
 /// Whether a lane that ended with this ends the try.
 #[inline]
-fn decides(verdict: &Verdict) -> bool {
+fn decides(verdict: Verdict) -> bool {
     !matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. })
 }

@@ -10,7 +10,8 @@ use steadfast::breaker::{Breaker, BreakerConfig, State, TripRule};
 use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::{Kind, Limit};
 use steadfast::event::What;
-use steadfast::operation::{Fault, Operation, faults, with_state};
+use steadfast::executor::Stopped;
+use steadfast::operation::{Fault, Operation, faults, with_state, with_token};
 use steadfast::policy::Outcome;
 use steadfast::{Attempt, Budget, CancellationToken, Executor, Hedge, Retry, Timeout, Verdict, op, try_do, try_op};
 
@@ -382,6 +383,17 @@ fn a_lane_whose_operation_was_never_started_costs_nothing() {
     }
 }
 
+#[test]
+fn a_budget_that_runs_out_after_some_hedges_leaves_the_running_lanes_alone() {
+    let (clock, cx) = at_rest();
+    let budget = Budget::ratio(0.0).initial(1).floor(Duration::MAX);
+    let builder = Executor::builder("one").policies(hedge().max(3)).budget(budget).clock(&clock);
+    let executor = builder.build().unwrap();
+    let script = Script::new(&clock, [ok::<_, ()>(7).after(ms(700)), hangs()]);
+    assert_eq!(clock.block_on(executor.run_with(&cx, |_| script.call_plain())).unwrap(), 7);
+    assert_eq!((script.calls(), script.elapsed()), (vec![ms(0), DELAY], ms(700)));
+}
+
 // --- losers
 
 /// Case `hedge-winner-before-hedge-start`: every order of the answer and the timer, many times over.
@@ -633,7 +645,36 @@ fn a_hedged_run_dropped_at_any_poll_leaves_nothing_behind() {
     assert!(pending_polls > 10, "the scenario has {pending_polls} polls");
 }
 
+#[test]
+fn work_that_a_loser_has_spawned_is_told_and_that_of_the_winner_goes_on() {
+    let (clock, cx) = at_rest();
+    let tokens = Mutex::new(Vec::new());
+    let operation = with_token(|attempt: Attempt, token| {
+        tokens.lock().unwrap().push(token);
+        async move { if attempt.is_hedge() { Ok::<_, ()>(()) } else { pending().await } }
+    });
+    clock.block_on(try_do(&cx, operation, hedge())).unwrap();
+    let cancelled: Vec<_> = tokens.into_inner().unwrap().iter().map(CancellationToken::is_cancelled).collect();
+    assert_eq!(cancelled, [true, false]);
+}
+
 // --- in a chain
+
+#[test]
+fn a_retry_inside_of_a_lane_is_the_lanes_own() {
+    let seen = scenario(|| (hedge(), Retry::fixed(ms(30)))).everywhere([err("E1"), hangs(), ok(7)]);
+    assert_eq!((seen.result, seen.calls), (Ok(7), vec![ms(0), ms(30), ms(100)]));
+}
+
+#[test]
+fn a_report_does_not_blame_a_retry_in_a_lane_that_lost() {
+    let (clock, _) = at_rest();
+    let chain = (hedge(), Retry::immediate().max_attempts(2));
+    let executor = Executor::builder("report").policies(chain).unbudgeted().clock(&clock).build().unwrap();
+    let script = Script::new(&clock, [err("E1"), err("E2"), ok(7)]);
+    let report = clock.block_on(executor.run_report(op(|_| script.call_plain())));
+    assert_eq!((report.result.unwrap(), report.attempts, report.stopped), (7, 3, Stopped::Settled));
+}
 
 #[test]
 fn a_try_whose_lanes_have_all_failed_is_tried_again() {
