@@ -10,7 +10,7 @@ use std::time::Duration;
 use divan::{Bencher, Divan, black_box};
 use futures::FutureExt;
 use steadfast::breaker::{BreakerConfig, TripRule};
-use steadfast::{Breaker, Clock, Executor, Policy, Retry, Timeout};
+use steadfast::{Breaker, Clock, Executor, Hedge, Policy, Retry, Timeout};
 
 fn main() {
     // A call takes less than a reading of the timer: many of them make a sample.
@@ -35,6 +35,17 @@ fn retry(bencher: Bencher<'_, '_>, time: Time) {
 #[divan::bench(args = CLOCKS)]
 fn timeout(bencher: Bencher<'_, '_>, time: Time) {
     succeed(bencher, time, Timeout::secs(1));
+}
+
+#[divan::bench(args = CLOCKS)]
+fn hedge(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, Hedge::after(Duration::from_secs(1)));
+}
+
+/// One that follows latencies: it counts each of them.
+#[divan::bench(args = CLOCKS)]
+fn hedge_percentile(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, Hedge::percentile(0.95));
 }
 
 #[divan::bench(args = CLOCKS)]

@@ -83,8 +83,14 @@ where
         if let Err(refused) = policies.validate(&mut Site::new(cx.clock())) {
             return Err(Error::misconfigured(refused));
         }
-        let setup =
-            Setup { name: None, clock: cx.clock().clone(), rng: None, observers: Observers::default(), life: None };
+        let setup = Setup {
+            name: None,
+            clock: cx.clock().clone(),
+            rng: None,
+            observers: Observers::default(),
+            life: None,
+            budget: None,
+        };
         drive(&setup, cx, operation, &policies).await
     }
 }
@@ -256,16 +262,16 @@ fn close<E>(
 
 /// Races the chain against the caller's token, the executor's shutdown and the deadline, a ready result first.
 #[pin_project]
-struct Race<'a, 'run, F> {
+struct Race<'run, F> {
     #[pin]
     chain: F,
     /// Dropped after the chain: a run is waiting until all that it holds is given back.
-    seat: Seat<'a, 'run>,
+    seat: Seat<'run>,
     /// Made when the chain is first pending, and only if the caller brought something to watch.
-    watch: Option<Pin<Box<Watch<'a, 'run>>>>,
+    watch: Option<Pin<Box<Watch<'run>>>>,
 }
 
-impl<F: Future> Future for Race<'_, '_, F> {
+impl<F: Future> Future for Race<'_, F> {
     type Output = Result<F::Output, Cause>;
 
     #[inline(always)]
@@ -286,16 +292,18 @@ impl<F: Future> Future for Race<'_, '_, F> {
 }
 
 /// The run's place among the waiting of the executor, if there is one.
-struct Seat<'a, 'run> {
-    scope: &'a Scope<'run>,
+struct Seat<'run> {
+    scope: &'run Scope<'run>,
     slot: Slot,
 }
 
-impl Drop for Seat<'_, '_> {
+impl Drop for Seat<'_> {
     #[inline]
     fn drop(&mut self) {
+        let core = self.scope.core;
+        core.end();
         if self.slot != Slot::default()
-            && let Some(life) = self.scope.core.life()
+            && let Some(life) = core.life()
         {
             life.leave(self.slot);
         }
@@ -303,10 +311,10 @@ impl Drop for Seat<'_, '_> {
 }
 
 /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
-fn pending<'a, 'run>(
-    scope: &'a Scope<'run>,
+fn pending<'run>(
+    scope: &'run Scope<'run>,
     slot: &mut Slot,
-    watch: &mut Option<Pin<Box<Watch<'a, 'run>>>>,
+    watch: &mut Option<Pin<Box<Watch<'run>>>>,
     cx: &mut TaskContext<'_>,
 ) -> Poll<Cause> {
     let core = scope.core;
@@ -325,15 +333,15 @@ fn pending<'a, 'run>(
 
 /// What the caller brought to end a pending run with.
 #[pin_project]
-struct Watch<'a, 'run> {
+struct Watch<'run> {
     #[pin]
     token: Option<WaitForCancellationFutureOwned>,
     #[pin]
-    alarm: Alarm<'a, 'run>,
+    alarm: Alarm<'run>,
 }
 
-impl<'a, 'run> Watch<'a, 'run> {
-    fn new(scope: &'a Scope<'run>) -> Watch<'a, 'run> {
+impl<'run> Watch<'run> {
+    fn new(scope: &'run Scope<'run>) -> Watch<'run> {
         let core = scope.core;
         let token = core.context.token().map(|token| token.clone().cancelled_owned());
         Watch { token, alarm: Alarm::new(scope, core.deadline) }

@@ -48,6 +48,12 @@ pub enum What {
         /// Its limit.
         limit: Duration,
     },
+    /// A [`Hedge`](crate::Hedge) starts one more lane: the one of this event.
+    HedgeStarted,
+    /// The lane of this event has decided a try that has more than one.
+    HedgeWon,
+    /// The lane of this event still ran when another one decided, and is dropped.
+    HedgeLost,
     /// A policy refused the call.
     Rejected {
         /// What it said.

@@ -1,5 +1,5 @@
-//! Keeps a program that calls an unreliable dependency correct, fast and polite: retry, timeout, circuit breaker and the
-//! judgement of outcomes, composed in one chain that shares one clock, one verdict on every outcome and one story of
+//! Keeps a program that calls an unreliable dependency correct, fast and polite: retry, timeout, hedge, circuit breaker
+//! and the judgement of outcomes, composed in one chain that shares one clock, one verdict on every outcome and one story of
 //! cancellation.
 //!
 //! # Once: a context, an operation, policies from the outside in
@@ -83,6 +83,7 @@ pub mod executor;
 mod drive;
 pub mod chain;
 pub mod retry;
+pub mod hedge;
 pub mod timeout;
 pub mod breaker;
 pub mod limit;
@@ -97,6 +98,7 @@ mod context;
 mod attempt;
 mod cancel;
 mod life;
+pub mod budget;
 pub mod error;
 mod verdict;
 mod window;
@@ -108,12 +110,14 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use self::attempt::Attempt;
 pub use self::breaker::Breaker;
+pub use self::budget::Budget;
 pub use self::cancel::{Cancellation, Cause};
 pub use self::clock::Clock;
 pub use self::context::{Context, Priority};
 pub use self::drive::{try_do, try_op};
 pub use self::error::{ConfigError, Error, Refusal};
 pub use self::executor::Executor;
+pub use self::hedge::Hedge;
 pub use self::keyed::Keyed;
 pub use self::limit::{Bulkhead, RateLimiter};
 pub use self::operation::{faults, op};

@@ -37,7 +37,7 @@ pub use crate::run::{Call, Frame, Reason};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a policy for an operation that ends with `Result<{T}, {E}>`",
     label = "not a policy for this operation",
-    note = "policies are `Retry`, `Timeout`, `Breaker`, the judging ones such as `retry_if(..)`, and tuples, `Option`s, `Arc`s and references of them",
+    note = "policies are `Retry`, `Hedge`, `Timeout`, `Breaker`, the judging ones such as `retry_if(..)`, and tuples, `Option`s, `Arc`s and references of them",
     note = "a policy that holds a closure over `&E` fits only operations whose error is that `E`",
     note = "`Retry` needs an error that is `Debug`, and both types must be `Send`"
 )]

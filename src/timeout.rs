@@ -164,14 +164,14 @@ const NOT_STARTED: Verdict = Verdict::Rejected { retry_after: None };
 
 /// Races what is inside against the alarm, a ready result first.
 #[pin_project]
-struct Limited<'a, 'run, F> {
+struct Limited<'run, F> {
     #[pin]
     inner: F,
     #[pin]
-    alarm: Alarm<'a, 'run>,
+    alarm: Alarm<'run>,
 }
 
-impl<F: Future> Future for Limited<'_, '_, F> {
+impl<F: Future> Future for Limited<'_, F> {
     type Output = Option<F::Output>;
 
     #[inline(always)]

@@ -13,7 +13,7 @@ use steadfast::clock::Clock;
 use steadfast::limit::RateLimiterConfig;
 use steadfast::policy::Policy;
 use steadfast::{
-    Attempt, Breaker, Bulkhead, Context, Executor, Keyed, RateLimiter, Retry, Timeout, faults, op, try_do, try_op,
+    Attempt, Breaker, Bulkhead, Context, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout, faults, op, try_do, try_op,
 };
 
 /// How many allocations `work` makes once it has been done before.
@@ -127,6 +127,25 @@ fn a_success_through_a_closed_breaker_allocates_nothing() {
         assert_eq!(allocations(|| finish(try_do(&cx, answer, (&retry, &breaker, &timeout))).unwrap()), 0);
         assert_eq!(allocations(|| breaker.try_acquire().unwrap().success()), 0);
     }
+}
+
+#[test]
+fn a_hedge_allocates_nothing_until_it_starts_another_lane() {
+    let hedges = [Hedge::after(Duration::from_secs(1)), Hedge::percentile(0.95), Hedge::with(|_| None)];
+    for hedge in hedges {
+        let executor = executor((Retry::exponential(), hedge, Timeout::secs(2)));
+        assert_eq!(allocations(|| finish(executor.run(answer)).unwrap()), 0);
+    }
+    let never = executor((Retry::exponential(), Hedge::after(Duration::MAX)));
+    assert_eq!(allocations(|| finish(never.run(pending_once)).unwrap()), 0);
+    let cx = Context::new();
+    let at_once = Hedge::after(Duration::ZERO);
+    assert_eq!(allocations(|| finish(try_do(&cx, answer, &at_once)).unwrap()), 0);
+    assert_eq!(
+        allocations(|| finish(try_do(&cx, pending_once, &at_once)).unwrap()),
+        2,
+        "the lane, and the list of lanes"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Which types can be sent, shared and unpinned: a promise that a private field can break without a word.
 
 use steadfast::breaker::{self, AbandonedTrial, BreakerConfig, Counts, Permit, Rejected, State, Transition, TripRule};
+use steadfast::budget::{Draw, First};
 use steadfast::chain::BoxPolicy;
 use steadfast::clock::{Clock, Deadline, ManualClock, Moment, Sleep};
 use steadfast::error::{BoxError, Full, Kind, Limit, Name, Opaque, Refusal};
@@ -12,8 +13,8 @@ use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, Wi
 use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
 use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
 use steadfast::{
-    Attempt, Breaker, Bulkhead, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Keyed,
-    Priority, RateLimiter, Retry, Timeout, Verdict,
+    Attempt, Breaker, Budget, Bulkhead, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Hedge,
+    Keyed, Priority, RateLimiter, Retry, Timeout, Verdict,
 };
 
 fn all<T: Send + Sync + Unpin>() {}
@@ -89,6 +90,10 @@ fn policies_and_their_settings_can_be_shared() {
     owned::<OnLongWait>();
     owned::<OnRejection>();
     owned::<Timeout>();
+    owned::<Hedge>();
+    owned::<Budget>();
+    all::<Draw<'_>>();
+    all::<First<'_>>();
     owned::<BoxPolicy<u32, String>>();
     owned::<Vec<BoxPolicy<u32, String>>>();
     owned::<Erased>();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Executor, Shared};
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::error::{ConfigError, Name};
 use crate::event::{Observer, Observers};
@@ -19,6 +20,7 @@ pub struct Builder<P> {
     clock: Clock,
     rng: Option<Rng>,
     observers: Observers,
+    budget: Option<Budget>,
     policies: P,
 }
 
@@ -29,6 +31,7 @@ impl Builder<()> {
             clock: Clock::tokio(),
             rng: None,
             observers: Observers::default(),
+            budget: Some(Budget::default()),
             policies: (),
         }
     }
@@ -39,8 +42,8 @@ impl<P> Builder<P> {
     /// attempt: **tell the chain which are permanent**, with a judging policy innermost or with
     /// [`op`](crate::op) or [`faults`](crate::operation::faults) at the operation.
     pub fn policies<Q>(self, policies: Q) -> Builder<Q> {
-        let Builder { name, clock, rng, observers, policies: _ } = self;
-        Builder { name, clock, rng, observers, policies }
+        let Builder { name, clock, rng, observers, budget, policies: _ } = self;
+        Builder { name, clock, rng, observers, budget, policies }
     }
 
     /// The clock of every run and every policy. Default: [`Clock::tokio`].
@@ -62,19 +65,36 @@ impl<P> Builder<P> {
         self
     }
 
+    /// Bounds the retries and hedges of all runs together, and of those of other executors that are given a clone. Default:
+    /// [`Budget::default`], of this executor alone.
+    pub fn budget(mut self, budget: Budget) -> Builder<P> {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Leaves retries and hedges to the policies: during an outage every run makes all the attempts that it may.
+    pub fn unbudgeted(mut self) -> Builder<P> {
+        self.budget = None;
+        self
+    }
+
     /// Builds the executor.
     ///
     /// # Errors
-    /// The first setting that cannot work: the name, then each policy from the outside in.
+    /// The first setting that cannot work: the name, then the budget, then each policy from the outside in.
     pub fn build(self) -> Result<Executor<P>, ConfigError>
     where
         P: Settings,
     {
-        let Builder { name, clock, rng, observers, policies } = self;
+        let Builder { name, clock, rng, observers, budget, policies } = self;
         let name = name?;
+        if let Some(budget) = &budget {
+            budget.check()?;
+            budget.bind(&clock)?;
+        }
         policies.validate(&mut Site::new(&clock))?;
         let life = Arc::new(Life::default());
-        let setup = Setup { name: Some(name), clock, rng, observers, life: Some(Arc::clone(&life)) };
+        let setup = Setup { name: Some(name), clock, rng, observers, life: Some(Arc::clone(&life)), budget };
         Ok(Executor(Arc::new(Shared { name, life, setup, policies })))
     }
 }

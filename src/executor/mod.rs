@@ -10,6 +10,7 @@ use std::time::Duration;
 pub use self::builder::Builder;
 pub use self::erase::{AnyError, AnyValue, Erased};
 use crate::attempt::Attempt;
+use crate::budget::Budget;
 use crate::cancel::Cancellation;
 use crate::clock::{Clock, Deadline};
 use crate::context::Context;
@@ -229,6 +230,12 @@ impl<P> Executor<P> {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.setup.clock
+    }
+
+    /// What bounds its retries and hedges, unless it was built without.
+    #[must_use]
+    pub fn budget(&self) -> Option<&Budget> {
+        self.0.setup.budget.as_ref()
     }
 
     /// Refuses new runs from now on, with [`Kind::ShutDown`](crate::error::Kind::ShutDown); running ones go on.

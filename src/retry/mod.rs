@@ -22,62 +22,129 @@ use crate::verdict::Verdict;
 
 impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
     #[inline(always)]
-    fn run<N: Next<T, E>>(&self, mut call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
+    fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
+        let mut tries = Tries::new(call);
         async move {
-            let mut tries = Tries::begin(self, call);
+            tries.begin(self);
             loop {
-                let outcome = next.call(call).await;
+                let outcome = next.call(tries.call).await;
                 if is_final(outcome.verdict) {
                     return outcome;
                 }
-                let pause = match self.decide(call, &mut tries, next, outcome) {
+                let pause = match self.decide(&mut tries, next, outcome) {
                     ControlFlow::Break(outcome) => return outcome,
                     ControlFlow::Continue(pause) => pause,
                 };
-                if let Some(wait) = pause.begin(call, next) {
+                if let Some(wait) = pause.begin(tries.call, next) {
                     wait.await;
                 }
-                if let Some(cause) = call.ended() {
-                    call.frame().last.stop(Stopped::Ended(cause));
+                if let Some(cause) = tries.call.ended() {
+                    tries.call.frame().last.stop(Stopped::Ended(cause));
                     return ended(cause);
                 }
-                if let Some(limit) = tries.passed(call) {
-                    return too_late(call, limit);
+                if let Some(limit) = tries.passed() {
+                    return too_late(tries.call, limit);
                 }
-                call = call.again();
+                tries.go_on();
             }
         }
     }
 }
 
-/// What a retry remembers from one try to the next.
-struct Tries {
-    /// How many tries were made, the running one included.
-    made: u32,
+/// What a retry remembers from one try to the next, and what it has drawn from the budget for this one.
+struct Tries<'run, E> {
+    /// The running try, or the one before the wait.
+    call: Call<'run, E>,
     /// When nothing may start any more; `NEVER` without `max_elapsed`.
     until: Moment,
+    /// How many tries were made, the running one included.
+    made: u32,
+    drawn: Drawn,
 }
 
-impl Tries {
+/// What a retry holds of the budget.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drawn {
+    Nothing,
+    /// For the try that is waited for.
+    Waiting,
+    /// For the running try.
+    Running,
+}
+
+impl<'run, E> Tries<'run, E> {
     #[inline]
-    fn begin<E>(retry: &Retry, call: Call<'_, E>) -> Tries {
-        let until = if retry.max_elapsed == Duration::MAX { Moment::NEVER } else { call.now() + retry.max_elapsed };
-        Tries { made: 1, until }
+    fn new(call: Call<'run, E>) -> Tries<'run, E> {
+        Tries { call, until: Moment::NEVER, made: 1, drawn: Drawn::Nothing }
+    }
+
+    #[inline]
+    fn begin(&mut self, retry: &Retry) {
+        if retry.max_elapsed != Duration::MAX {
+            self.until = self.call.now() + retry.max_elapsed;
+        }
+    }
+
+    /// Draws on the budget for the next try. The first attempt of a run is free, however often policies have refused it.
+    fn draw(&mut self) -> Result<(), Limit> {
+        let core = self.call.scope().core;
+        if core.attempts() > 0
+            && let Some(budget) = core.budget()
+        {
+            if !budget.take(|| core.now()) {
+                return Err(Limit::Budget);
+            }
+            self.drawn = Drawn::Waiting;
+        }
+        Ok(())
+    }
+
+    /// The wait is over, and the next try begins.
+    fn go_on(&mut self) {
+        self.call = self.call.again();
+        if self.drawn == Drawn::Waiting {
+            self.drawn = Drawn::Running;
+        }
+    }
+
+    /// Settles what was drawn for a try that is over, or will not be. One whose operation was never started costs nothing.
+    #[inline]
+    fn settle(&mut self) {
+        if self.drawn != Drawn::Nothing {
+            self.settle_slow();
+        }
+    }
+
+    #[cold]
+    fn settle_slow(&mut self) {
+        let core = self.call.scope().core;
+        let started = self.drawn == Drawn::Running && core.tries() >= self.call.number();
+        self.drawn = Drawn::Nothing;
+        if let Some(budget) = core.budget() {
+            budget.end_extra(started);
+        }
     }
 
     /// The limit that has passed since the wait was found to end in time: a timer may wake a run late.
     #[cold]
-    fn passed<E>(&self, call: Call<'_, E>) -> Option<Limit> {
-        let deadline = call.scope().deadline;
+    fn passed(&self) -> Option<Limit> {
+        let deadline = self.call.scope().deadline;
         if self.until.is_never() && deadline.is_never() {
             return None;
         }
-        let now = call.scope().core.look();
+        let now = self.call.scope().core.look();
         if !deadline.is_never() && now >= deadline {
             Some(Limit::Deadline)
         } else {
             (now > self.until).then_some(Limit::Elapsed)
         }
+    }
+}
+
+impl<E> Drop for Tries<'_, E> {
+    #[inline]
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 
@@ -93,11 +160,12 @@ impl Retry {
     #[inline(never)]
     fn decide<T: Send, E: Send + std::fmt::Debug, N: Next<T, E>>(
         &self,
-        call: Call<'_, E>,
-        tries: &mut Tries,
+        tries: &mut Tries<'_, E>,
         next: N,
         outcome: Outcome<T, E>,
     ) -> ControlFlow<Outcome<T, E>, Pause<T>> {
+        tries.settle();
+        let call = tries.call;
         let last = call.frame().last;
         let stop = |why, outcome| {
             last.stop(why);
@@ -115,13 +183,14 @@ impl Retry {
         if matches!(outcome.verdict, Verdict::Rejected { .. }) && self.on_rejection == OnRejection::Stop {
             return stop(Stopped::Rejected, outcome);
         }
-        if self.is_used_up(call, tries) {
+        if self.is_used_up(tries) {
             return stop(Stopped::Limit(Limit::Attempts), exhausted(outcome, Limit::Attempts));
         }
         if let Err(why) = next.repeat(Some(&outcome)) {
             return stop(Stopped::NotRepeatable(why), outcome);
         }
-        let wait = match self.wait(call, tries, outcome.verdict) {
+        let wait = self.wait(tries, outcome.verdict);
+        let wait = match wait.and_then(|wait| tries.draw().map(|()| wait)) {
             Ok(wait) => wait,
             Err(limit) => return stop(Stopped::Limit(limit), self.given_up(outcome, limit)),
         };
@@ -136,15 +205,17 @@ impl Retry {
     }
 
     /// Whether the policy or the caller allows no further attempt.
-    fn is_used_up<E>(&self, call: Call<'_, E>, tries: &Tries) -> bool {
+    fn is_used_up<E>(&self, tries: &Tries<'_, E>) -> bool {
         let by_policy = self.max_attempts.is_some_and(|most| tries.made >= most);
-        // The caller means the whole run, in which other retries may have a part.
-        let by_caller = call.context().max_attempts().is_some_and(|most| call.tries() >= most);
+        // The caller means the whole run, in which other retries and hedges may have a part.
+        let made = tries.call.tries().max(tries.call.scope().core.attempts());
+        let by_caller = tries.call.context().max_attempts().is_some_and(|most| made >= most);
         by_policy || by_caller
     }
 
     /// The wait before the next try, or what forbids one.
-    fn wait<E>(&self, call: Call<'_, E>, tries: &Tries, verdict: Verdict) -> Result<Duration, Limit> {
+    fn wait<E>(&self, tries: &Tries<'_, E>, verdict: Verdict) -> Result<Duration, Limit> {
+        let call = tries.call;
         let core = call.scope().core;
         let unit = || core.rng().unit();
         let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng().up_to((asked / 10).min(most)));

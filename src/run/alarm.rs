@@ -14,8 +14,8 @@ use crate::clock::{Moment, Sleep};
 /// frame is polled again. Frames are polled from the inside out, so an alarm knows which timers wait inside of it, and
 /// registers its own only if it is the nearest.
 #[pin_project(PinnedDrop)]
-pub(crate) struct Alarm<'a, 'run> {
-    scope: &'a Scope<'run>,
+pub(crate) struct Alarm<'run> {
+    scope: &'run Scope<'run>,
     #[pin]
     timer: Timer,
 }
@@ -27,15 +27,15 @@ enum Timer {
     Waiting(#[pin] Sleep),
 }
 
-impl<'a, 'run> Alarm<'a, 'run> {
+impl<'run> Alarm<'run> {
     #[inline]
-    pub(crate) fn new(scope: &'a Scope<'run>, at: Moment) -> Alarm<'a, 'run> {
+    pub(crate) fn new(scope: &'run Scope<'run>, at: Moment) -> Alarm<'run> {
         Alarm { scope, timer: Timer::Due(at) }
     }
 
     /// The frame that it is the alarm of.
     #[inline]
-    pub(crate) fn scope(&self) -> &'a Scope<'run> {
+    pub(crate) fn scope(&self) -> &'run Scope<'run> {
         self.scope
     }
 
@@ -71,7 +71,7 @@ impl Timer {
 }
 
 /// Waits until the moment, with nothing inside.
-impl Future for Alarm<'_, '_> {
+impl Future for Alarm<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -80,7 +80,7 @@ impl Future for Alarm<'_, '_> {
 }
 
 #[pinned_drop]
-impl PinnedDrop for Alarm<'_, '_> {
+impl PinnedDrop for Alarm<'_> {
     #[inline]
     fn drop(self: Pin<&mut Self>) {
         if let Timer::Waiting(sleep) = &self.timer {

@@ -43,6 +43,10 @@ impl Which {
         (self.0 & 0xFFFF) as u32
     }
 
+    const fn with_lane(self, lane: u32) -> Which {
+        Which(self.0 & !0xFFFF | (lane & 0xFFFF) as u64)
+    }
+
     const fn is_trial(self) -> bool {
         self.0 & TRIAL != 0
     }
@@ -160,8 +164,7 @@ impl<'run, E> Call<'run, E> {
 
     /// How many tries the run has made so far, in all of its retries.
     pub(crate) fn tries(&self) -> u32 {
-        let started = self.scope().core.tries.load(std::sync::atomic::Ordering::Relaxed);
-        self.number().max(started)
+        self.number().max(self.scope().core.tries())
     }
 
     /// Moves the error of a failed try to the run, which attaches it to whatever ends the run later. At most `keep` errors
@@ -188,6 +191,11 @@ impl<'run, E> Call<'run, E> {
     #[inline]
     pub fn within<'inner, F>(self, frame: &'inner Frame<'inner, F>) -> Call<'inner, F> {
         Call { frame, which: self.which }
+    }
+
+    /// This try in another lane of a hedge; the number of a lane has 16 bits.
+    pub(crate) fn in_lane(self, lane: u32) -> Call<'run, E> {
+        Call { which: self.which.with_lane(lane), ..self }
     }
 
     /// This try as a trial.

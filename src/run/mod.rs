@@ -20,6 +20,7 @@ pub(crate) use self::last::Last;
 pub use self::last::Stopped;
 pub(crate) use self::scope::{Fate, Scope};
 pub use self::scope::{Frame, Reason};
+use crate::budget::Budget;
 use crate::cancel::Cause;
 use crate::clock::{Clock, Moment};
 use crate::context::Context;
@@ -37,6 +38,8 @@ pub(crate) struct Setup {
     pub(crate) rng: Option<Rng>,
     pub(crate) observers: Observers,
     pub(crate) life: Option<Arc<Life>>,
+    /// What all runs of an executor may spend on retries and hedges.
+    pub(crate) budget: Option<Budget>,
 }
 
 /// What everything in one run shares, whatever its types.
@@ -96,8 +99,35 @@ impl<'run> Core<'run> {
     /// The operation is started in try `number`.
     #[inline]
     fn count_attempt(&self, number: u32) {
-        self.tries.store(number.max(self.tries.load(Relaxed)), Relaxed);
-        self.attempts.store(self.attempts().saturating_add(1), Relaxed);
+        let before = self.attempts();
+        if before == 0
+            && let Some(budget) = self.budget()
+        {
+            budget.begin_run();
+        }
+        self.tries.store(number.max(self.tries()), Relaxed);
+        self.attempts.store(before.saturating_add(1), Relaxed);
+    }
+
+    /// The run is over, and all that it held was given back.
+    #[inline]
+    pub(crate) fn end(&self) {
+        if let Some(budget) = self.budget()
+            && self.attempts() > 0
+        {
+            budget.end_run();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn budget(&self) -> Option<&'run Budget> {
+        self.setup.budget.as_ref()
+    }
+
+    /// The highest number of a try whose operation was started.
+    #[inline]
+    pub(crate) fn tries(&self) -> u32 {
+        self.tries.load(Relaxed)
     }
 
     /// How often the operation was started, hedges included.

@@ -196,7 +196,7 @@ fn jitter_shared_between_runs() {
     let retry = Retry::exponential().base(secs(1)).cap(Duration::MAX).max_attempts(8);
     let (clock, _) = at_rest();
     let executor = |seed| {
-        let builder = Executor::builder("shared").policies(retry.clone());
+        let builder = Executor::builder("shared").policies(retry.clone()).unbudgeted();
         builder.clock(&clock).seed(seed).build().unwrap()
     };
     let (first, second) = (executor(1), executor(2));

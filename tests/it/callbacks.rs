@@ -45,7 +45,7 @@ fn reaches_the_caller<P: Policy<(), &'static str> + Settings>(policies: P) {
 /// Both runs give the operation's error.
 fn is_contained<P: Policy<(), &'static str> + Settings>(policies: P, observer: impl steadfast::event::Observer) {
     let (clock, _) = at_rest();
-    let builder = Executor::builder("bomb").policies(policies).observe(observer);
+    let builder = Executor::builder("bomb").policies(policies).unbudgeted().observe(observer);
     let executor = builder.clock(&clock).build().unwrap();
     let mut run = runs(&executor);
     for _ in 0..2 {

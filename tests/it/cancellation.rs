@@ -207,7 +207,7 @@ fn is_pending_when_dropped_after(polls: usize) -> bool {
     let (clock, cx) = at_rest();
     let cx = cx.with_timeout(secs(60)).with_token(CancellationToken::new());
     let chain = (Timeout::secs(50), Retry::fixed(secs(1)), Timeout::secs(2));
-    let executor = Executor::builder("dropped").policies(chain).clock(&clock).build().unwrap();
+    let executor = Executor::builder("dropped").policies(chain).unbudgeted().clock(&clock).build().unwrap();
     let erased = executor.erase();
     let calls = AtomicU32::new(0);
     let operation = async |_| {

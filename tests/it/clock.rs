@@ -52,7 +52,7 @@ fn asked<P: Policy<(), ()>>(policies: impl Fn() -> P, failures: u32) -> (usize, 
     counts();
     try_do(&cx, operation, policies()).now_or_never().unwrap().unwrap();
     let by_try_do = counts();
-    let executor = Executor::builder("counted").policies(policies()).clock(&clock).build().unwrap();
+    let executor = Executor::builder("counted").policies(policies()).unbudgeted().clock(&clock).build().unwrap();
     counts();
     executor.run(operation).now_or_never().unwrap().unwrap();
     assert_eq!(counts(), by_try_do);
@@ -143,7 +143,7 @@ fn each_attempt_and_each_wait_has_one_timer_of_its_own() {
     let (clock, cx) = at_rest();
     let cx = cx.with_timeout(secs(60));
     let chain = (Timeout::secs(50), Retry::fixed(secs(1)).max_attempts(5), Timeout::secs(2));
-    let executor = Executor::builder("one timer").policies(chain).clock(&clock).build().unwrap();
+    let executor = Executor::builder("one timer").policies(chain).unbudgeted().clock(&clock).build().unwrap();
     let mut run = tokio_test::task::spawn(executor.run_with(&cx, |_| pending::<Result<(), ()>>()));
     let mut polls = 0;
     while run.poll().is_pending() {

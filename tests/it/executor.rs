@@ -140,7 +140,7 @@ fn a_run_that_ended_does_not_hold_up_the_drain_although_its_future_is_still_ther
 #[test]
 fn with_adds_an_inner_policy_for_one_call() {
     let (clock, cx) = at_rest();
-    let executor = Executor::builder("with").policies(Retry::immediate()).clock(&clock).build().unwrap();
+    let executor = Executor::builder("with").policies(Retry::immediate()).unbudgeted().clock(&clock).build().unwrap();
     let slow = executor.with(Timeout::secs(1));
     let start = clock.now();
     let error = clock.block_on(slow.run(|_| pending::<Result<(), ()>>())).unwrap_err();
@@ -179,7 +179,7 @@ fn the_last_error_survives_a_limit_of_an_erased_chain_around_a_typed_retry() {
 fn the_newest_error_is_the_last_one_in_nested_erased_and_typed_retries() {
     let (clock, _) = at_rest();
     let chain = (Timeout::secs(3), Retry::immediate());
-    let erased = Executor::builder("erased").policies(chain).clock(&clock).build().unwrap().erase();
+    let erased = Executor::builder("erased").policies(chain).unbudgeted().clock(&clock).build().unwrap().erase();
     // The inner retry gives up on E2; the outer one starts it anew, and E3 is the last error when time is up.
     let script = Script::new(&clock, [err::<(), _>("E1"), err("E2"), err("E3"), err("E4").after(secs(9))]);
     let retrying = erased.with(Retry::immediate().max_attempts(2));
@@ -302,6 +302,7 @@ fn a_report_measures_the_whole_run() {
     let (clock, cx) = at_rest();
     let executor = Executor::builder("measured")
         .policies((Retry::fixed(secs(1)), Timeout::secs(9)))
+        .unbudgeted()
         .clock(&clock)
         .build()
         .unwrap();

@@ -175,7 +175,7 @@ fn the_error_that_uses_up_attempts_for_is_not_counted_by_a_breaker() {
 fn attempts_for_counts_within_one_run() {
     let (clock, _) = at_rest();
     let chain = (Retry::immediate().max_attempts(9), attempts_for(2, |_: &Status| true));
-    let executor = Executor::builder("runs").policies(chain).clock(&clock).build().unwrap();
+    let executor = Executor::builder("runs").policies(chain).unbudgeted().clock(&clock).build().unwrap();
     for _ in 0..3 {
         let error = clock.block_on(executor.run(|_| async { Err::<(), _>(Busy) })).unwrap_err();
         assert_eq!(error.attempts(), 2);

@@ -264,8 +264,12 @@ fn a_cancelled_error_carries_both_what_ended_it_and_the_last_error() {
 #[test]
 fn a_client_has_defaults_that_a_call_can_change() {
     let (clock, _) = at_rest();
-    let client =
-        Executor::builder("client").policies(Retry::immediate().max_attempts(5)).clock(&clock).build().unwrap();
+    let client = Executor::builder("client")
+        .policies(Retry::immediate().max_attempts(5))
+        .unbudgeted()
+        .clock(&clock)
+        .build()
+        .unwrap();
     let attempts = |cx: &Context| {
         let run = client.run_with(cx, |_| async { Err::<(), _>("down") });
         clock.block_on(run).unwrap_err().attempts()

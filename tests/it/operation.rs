@@ -97,7 +97,8 @@ async fn a_run_can_be_spawned() {
     let spawned = tokio::spawn(async move { try_do(&cx, |_| fetch(7), Retry::exponential()).await });
     assert_eq!(spawned.await.unwrap().unwrap(), 7);
 
-    let executor = Executor::builder("spawned").policies((Retry::exponential(), Timeout::secs(2))).build().unwrap();
+    let executor =
+        Executor::builder("spawned").policies((Retry::exponential(), Timeout::secs(2))).unbudgeted().build().unwrap();
     let erased = executor.erase();
     let mut tasks = tokio::task::JoinSet::new();
     for id in 0..8 {

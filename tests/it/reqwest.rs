@@ -10,7 +10,7 @@ use steadfast::clock::Clock;
 use steadfast::error::{Kind, Limit};
 use steadfast::reqwest::{Client, Error, RequestBuilderExt, ResponseExt};
 use steadfast::retry::OnLongWait;
-use steadfast::{Classified, Context, Executor, Retry, Timeout, Verdict};
+use steadfast::{Classified, Context, Executor, Hedge, Retry, Timeout, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -83,6 +83,33 @@ async fn post_retried_after_timeout_no_answer() {
         let error = sent.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.attempts() as usize), (timed_out(secs(10)), tries), "{method}");
         assert_eq!(server.received(), tries, "{method}");
+    }
+}
+
+/// What waits for an answer that never comes is hedged if it may be sent twice, and its connection closed once it has lost.
+#[tokio::test]
+async fn a_get_is_hedged_and_the_loser_leaves_no_connection_and_a_post_is_not() {
+    for method in [Method::GET, Method::POST] {
+        let clock = Clock::manual();
+        let server =
+            Server::start(
+                Http1,
+                |n| async move { if n == 1 { std::future::pending().await } else { reply(200, "quick") } },
+            );
+        let server = server.await;
+        let http = client(Http1, &clock, (Hedge::after(secs(1)), Timeout::secs(10)));
+        let sent = send(&http, method.clone(), &server);
+        until(|| server.received() == 1 && clock.sleepers() > 0).await;
+        clock.advance(secs(1));
+        if method == Method::GET {
+            assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "quick");
+            until(|| server.open() == 1).await;
+            assert_eq!((server.received(), server.accepted()), (2, 2));
+        } else {
+            clock.advance(secs(9));
+            assert_eq!(sent.await.unwrap().unwrap_err().kind(), timed_out(secs(10)));
+            assert_eq!(server.received(), 1);
+        }
     }
 }
 

@@ -241,7 +241,7 @@ pub(crate) fn plain(protocol: Protocol) -> ::reqwest::Client {
 }
 
 pub(crate) fn executor<P: Settings>(clock: &ManualClock, policies: P) -> Executor<P> {
-    Executor::builder("billing").policies(policies).clock(clock).build().unwrap()
+    Executor::builder("billing").policies(policies).unbudgeted().clock(clock).build().unwrap()
 }
 
 /// A client with a chain on a manual clock.

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -176,32 +177,32 @@ impl<E: Clone> Failure<E> {
 }
 
 /// A chain, and how its caller behaves.
-pub(crate) struct Scenario<M> {
-    policies: M,
+pub(crate) struct Scenario<'a, P> {
+    /// Boxed, so that all scenarios of one kind of chain are compiled once.
+    policies: Box<dyn Fn() -> P + 'a>,
     context: Box<dyn Fn(Context) -> Context>,
     cancelled_at: Option<Duration>,
 }
 
 /// A scenario for the chain that `policies` makes, anew for each way of running it.
-pub(crate) fn scenario<M>(policies: M) -> Scenario<M> {
-    Scenario { policies, context: Box::new(|cx| cx), cancelled_at: None }
+pub(crate) fn scenario<'a, P>(policies: impl Fn() -> P + 'a) -> Scenario<'a, P> {
+    Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None }
 }
 
-impl<M> Scenario<M> {
-    pub(crate) fn context(mut self, change: impl Fn(Context) -> Context + 'static) -> Scenario<M> {
+impl<P> Scenario<'_, P> {
+    pub(crate) fn context(mut self, change: impl Fn(Context) -> Context + 'static) -> Self {
         self.context = Box::new(change);
         self
     }
 
-    pub(crate) fn cancelled_at(mut self, at: Duration) -> Scenario<M> {
+    pub(crate) fn cancelled_at(mut self, at: Duration) -> Self {
         self.cancelled_at = Some(at);
         self
     }
 
     /// Runs it through `try_do`, an executor and an erased executor, and asserts that their callers see the same.
-    pub(crate) fn everywhere<T, E, P>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
+    pub(crate) fn everywhere<T, E>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
     where
-        M: Fn() -> P,
         P: Policy<T, E> + Policy<AnyValue, AnyError> + 'static,
         T: Clone + Debug + PartialEq + Send + Sync,
         E: Clone + Debug + PartialEq + Send + Sync + 'static,
@@ -219,9 +220,8 @@ impl<M> Scenario<M> {
     }
 
     /// [`everywhere`](Scenario::everywhere) for chains that fit one error type only, and so cannot be erased.
-    pub(crate) fn typed<T, E, P>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
+    pub(crate) fn typed<T, E>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
     where
-        M: Fn() -> P,
         P: Policy<T, E>,
         T: Clone + Debug + PartialEq + Send + Sync,
         E: Clone + Debug + PartialEq + Send + Sync,
@@ -229,9 +229,8 @@ impl<M> Scenario<M> {
         self.typed_with_events(steps.into()).0
     }
 
-    fn typed_with_events<T, E, P>(&self, steps: Vec<Step<T, E>>) -> (Seen<T, E>, Vec<(u32, What)>)
+    fn typed_with_events<T, E>(&self, steps: Vec<Step<T, E>>) -> (Seen<T, E>, Vec<(u32, What)>)
     where
-        M: Fn() -> P,
         P: Policy<T, E>,
         T: Clone + Debug + PartialEq + Send + Sync,
         E: Clone + Debug + PartialEq + Send + Sync,
@@ -248,12 +247,12 @@ impl<M> Scenario<M> {
         (seen, recorder.events())
     }
 
-    fn executor<P>(&self, clock: &ManualClock, recorder: &Recorder) -> Executor<P>
+    fn executor(&self, clock: &ManualClock, recorder: &Recorder) -> Executor<P>
     where
-        M: Fn() -> P,
         P: steadfast::policy::Settings,
     {
-        let builder = Executor::builder("scenario").policies((self.policies)());
+        // `try_do` has no budget either.
+        let builder = Executor::builder("scenario").policies((self.policies)()).unbudgeted();
         builder.clock(clock).observe(recorder.clone()).build().unwrap()
     }
 
@@ -336,3 +335,28 @@ impl Recorder {
 
 /// All scenarios draw the same jitter.
 const SEED: u64 = 7;
+
+/// Numbers that the seed decides (SplitMix64, Steele, Lea and Flood 2014), for models of load.
+pub(crate) struct Dice(AtomicU64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(AtomicU64::new(seed))
+    }
+
+    /// From `[0, 1)`, evenly.
+    pub(crate) fn unit(&self) -> f64 {
+        let state = self.0.fetch_add(GOLDEN, Ordering::Relaxed).wrapping_add(GOLDEN);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ mixed >> 31) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// From the standard normal distribution (Box and Muller 1958).
+    pub(crate) fn normal(&self) -> f64 {
+        let (radius, angle) = (1.0 - self.unit(), self.unit());
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    }
+}
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

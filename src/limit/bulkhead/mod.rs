@@ -120,7 +120,7 @@ impl Bulkhead {
     fn hold<E: Send>(&self, call: Call<'_, E>) -> Pin<Box<impl Future<Output = Result<(), Full>> + Send>> {
         Box::pin(async move {
             let core = call.scope().core;
-            let timer = Alarm::new(core, core.look() + self.max_wait());
+            let timer = Alarm::new(call.scope(), core.look() + self.max_wait());
             wait(self.shared_permits(), self.queue(), || is_over(call, core.look()), timer).await
         })
     }

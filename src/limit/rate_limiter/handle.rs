@@ -56,7 +56,7 @@ impl RateLimiter {
     /// A limiter with a full bucket. Settings that cannot work are refused where it is used: building an executor fails, a run
     /// ends with [`Kind::Misconfigured`], and so do [`try_acquire`](RateLimiter::try_acquire) and the like.
     pub fn new(config: RateLimiterConfig) -> RateLimiter {
-        RateLimiter::join(&RateLimiter::family(config))
+        RateLimiter::join(&RateLimiter::family(config), None)
     }
 
     /// A limiter of `n` calls a second that lets `n` go at once after a pause, and refuses others at once.

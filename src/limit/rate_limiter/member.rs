@@ -53,7 +53,7 @@ impl Member for RateLimiter {
         Arc::new(Family { rate, max_wait, most: queue, weight, clock: OnceLock::new(), checked })
     }
 
-    fn join(family: &Arc<Family>) -> RateLimiter {
+    fn join(family: &Arc<Family>, _: Option<&Arc<str>>) -> RateLimiter {
         let bucket = Bucket {
             gate: Gate::new(family.rate),
             max_wait: AtomicU64::new(nanos(family.max_wait)),

@@ -77,6 +77,6 @@ impl<'run, E> Waits for InRun<'run, E> {
     }
 
     fn sleep_until(&self, at: Moment) -> Alarm<'run> {
-        Alarm::new(self.0.scope().core, at)
+        Alarm::new(self.0.scope(), at)
     }
 }

@@ -1,0 +1,114 @@
+//! The delay of a hedge that follows the latencies.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::latency::Latencies;
+use crate::clock::{Clock, Moment};
+use crate::error::ConfigError;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+
+/// What all clones of one hedge share: the latencies, and the delay that was last read from them.
+pub(super) struct Percentile {
+    pub(super) settings: PercentileSettings,
+    latencies: Latencies,
+    /// In nanoseconds; `UNKNOWN` in the warm-up.
+    delay: AtomicU64,
+    /// When `delay` is estimated anew.
+    stale_at: AtomicU64,
+    /// Set by the first use, and never changed: moments of different clocks cannot be compared.
+    clock: OnceLock<Clock>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PercentileSettings {
+    pub(super) p: f64,
+    pub(super) min_samples: u32,
+    pub(super) floor: Duration,
+    pub(super) ceiling: Duration,
+    pub(super) window: Duration,
+}
+
+impl Percentile {
+    pub(super) fn new(settings: PercentileSettings) -> Percentile {
+        let latencies = Latencies::new(settings.window);
+        let (delay, stale_at) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0));
+        Percentile { settings, latencies, delay, stale_at, clock: OnceLock::new() }
+    }
+
+    /// How long to wait, if enough is known.
+    // The two words are not one: whoever reads a new `stale_at` with the delay before it waits as long as the call before.
+    pub(super) fn delay(&self, now: Moment) -> Option<Duration> {
+        let known = self.delay.load(Relaxed);
+        if known != UNKNOWN && now.nanos() < self.stale_at.load(Relaxed) {
+            return Some(Duration::from_nanos(known));
+        }
+        let PercentileSettings { p, min_samples, floor, ceiling, window } = self.settings;
+        let estimate = self.latencies.percentile(now, p, min_samples);
+        let delay = estimate.map(|estimate| estimate.max(floor).min(ceiling));
+        let nanos = delay.map_or(UNKNOWN, |delay| u64::try_from(delay.as_nanos()).unwrap_or(UNKNOWN - 1));
+        self.delay.store(nanos, Relaxed);
+        self.stale_at.store((now + window / ESTIMATES).nanos(), Relaxed);
+        delay
+    }
+
+    /// A lane was answered.
+    pub(super) fn answered(&self, now: Moment, latency: Duration) {
+        self.latencies.ended(now, latency);
+    }
+
+    /// A lane was given up while it ran.
+    pub(super) fn cut_off(&self, now: Moment, time: Duration) {
+        self.latencies.cut_off(now, time);
+    }
+
+    pub(super) fn bind(&self, clock: &Clock) -> Result<(), ConfigError> {
+        if self.clock.get_or_init(|| clock.clone()) == clock {
+            return Ok(());
+        }
+        Err(ConfigError::new(
+            "clock",
+            format_args!("{clock:?}"),
+            "a hedge that follows latencies keeps to its first clock",
+        ))
+    }
+
+    /// The delay now; one that was never used has none.
+    pub(super) fn look(&self) -> Option<Duration> {
+        self.delay(self.clock.get()?.now())
+    }
+}
+
+impl PercentileSettings {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let PercentileSettings { p, min_samples, floor, ceiling, window } = *self;
+        if !(p > 0.0 && p < 1.0) {
+            return Err(ConfigError::new("percentile", p, "must be a number between 0 and 1"));
+        }
+        if min_samples == 0 {
+            return Err(ConfigError::new("min_samples", 0, "must be at least 1"));
+        }
+        if floor > ceiling {
+            return Err(ConfigError::new("floor", format_args!("{floor:?}"), "must not exceed the ceiling"));
+        }
+        if window < SHORTEST_WINDOW {
+            return Err(ConfigError::new("window", format_args!("{window:?}"), "must be at least 1 s"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Percentile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Percentile").field("settings", &self.settings).field("delay", &self.look()).finish()
+    }
+}
+
+const UNKNOWN: u64 = u64::MAX;
+
+/// How many estimates are made in one window, at most: each one reads all bins, some 1,200 words.
+const ESTIMATES: u32 = 60;
+
+/// The number of a half must not come round while words of it are left: with half a second it takes 68 years.
+const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
