@@ -237,7 +237,7 @@ struct Race<'a, 'run, F> {
     /// Dropped after the chain: a run is waiting until all that it holds is given back.
     seat: Seat<'a, 'run>,
     /// Made when the chain is first pending, and only if the caller brought something to watch.
-    watch: Option<Pin<Box<Watch<'run>>>>,
+    watch: Option<Pin<Box<Watch<'a, 'run>>>>,
 }
 
 impl<F: Future> Future for Race<'_, '_, F> {
@@ -252,7 +252,7 @@ impl<F: Future> Future for Race<'_, '_, F> {
         if let Poll::Ready(outcome) = this.chain.poll(cx) {
             return Poll::Ready(Ok(outcome));
         }
-        let cause = pending(core, slot, this.watch, cx);
+        let cause = pending(scope, slot, this.watch, cx);
         cause.map(|cause| {
             scope.give_up(cause.into());
             Err(cause)
@@ -278,14 +278,15 @@ impl Drop for Seat<'_, '_> {
 }
 
 /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
-fn pending<'run>(
-    core: &'run Core<'run>,
+fn pending<'a, 'run>(
+    scope: &'a Scope<'run>,
     slot: &mut Slot,
-    watch: &mut Option<Pin<Box<Watch<'run>>>>,
+    watch: &mut Option<Pin<Box<Watch<'a, 'run>>>>,
     cx: &mut TaskContext<'_>,
 ) -> Poll<Cause> {
+    let core = scope.core;
     if !core.is_quiet() {
-        let watch = watch.get_or_insert_with(|| Box::pin(Watch::new(core)));
+        let watch = watch.get_or_insert_with(|| Box::pin(Watch::new(scope)));
         if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
             // Of several causes at once the same one counts everywhere.
             return Poll::Ready(core.ended().unwrap_or(cause));
@@ -299,17 +300,18 @@ fn pending<'run>(
 
 /// What the caller brought to end a pending run with.
 #[pin_project]
-struct Watch<'run> {
+struct Watch<'a, 'run> {
     #[pin]
     token: Option<WaitForCancellationFutureOwned>,
     #[pin]
-    alarm: Alarm<'run>,
+    alarm: Alarm<'a, 'run>,
 }
 
-impl<'run> Watch<'run> {
-    fn new(core: &'run Core<'run>) -> Watch<'run> {
+impl<'a, 'run> Watch<'a, 'run> {
+    fn new(scope: &'a Scope<'run>) -> Watch<'a, 'run> {
+        let core = scope.core;
         let token = core.context.token().map(|token| token.clone().cancelled_owned());
-        Watch { token, alarm: Alarm::new(core, core.deadline) }
+        Watch { token, alarm: Alarm::new(scope, core.deadline) }
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, core: &Core<'_>) -> Poll<Cause> {

@@ -232,9 +232,9 @@ impl<T: Send> Pause<T> {
 
     /// Lets the operation give up the value *within* the wait, and waits for the rest of it.
     async fn wait<E: Send, N: Next<T, E>>(self, call: Call<'_, E>, next: N) {
-        let core = call.scope().core;
-        let from = core.look();
-        let mut alarm = pin!(Alarm::new(core, from + self.wait.max(LEAST_DISCARD_TIME)));
+        let scope = call.scope();
+        let from = scope.core.look();
+        let mut alarm = pin!(Alarm::new(scope, from + self.wait.max(LEAST_DISCARD_TIME)));
         if let Some(value) = self.value {
             tokio::select! {
                 biased;
@@ -243,7 +243,7 @@ impl<T: Send> Pause<T> {
             }
         }
         if !self.wait.is_zero() {
-            alarm.set(Alarm::new(core, from + self.wait));
+            alarm.set(Alarm::new(scope, from + self.wait));
             alarm.await;
         }
     }

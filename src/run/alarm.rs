@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use pin_project::{pin_project, pinned_drop};
 
-use super::Core;
+use super::Scope;
 use crate::clock::{Moment, Sleep};
 
 /// Waits for one moment, for one frame of a run.
@@ -14,16 +14,22 @@ use crate::clock::{Moment, Sleep};
 /// frame is polled again. Frames are polled from the inside out, so an alarm knows which timers wait inside of it, and
 /// registers its own only if it is the nearest.
 #[pin_project(PinnedDrop)]
-pub(crate) struct Alarm<'run> {
-    core: &'run Core<'run>,
+pub(crate) struct Alarm<'a, 'run> {
+    scope: &'a Scope<'run>,
     #[pin]
     sleep: Sleep,
 }
 
-impl<'run> Alarm<'run> {
+impl<'a, 'run> Alarm<'a, 'run> {
     #[inline]
-    pub(crate) fn new(core: &'run Core<'run>, at: Moment) -> Alarm<'run> {
-        Alarm { core, sleep: core.clock().sleep_until(at) }
+    pub(crate) fn new(scope: &'a Scope<'run>, at: Moment) -> Alarm<'a, 'run> {
+        Alarm { scope, sleep: scope.core.clock().sleep_until(at) }
+    }
+
+    /// The scope of the frame that waits.
+    #[inline]
+    pub(crate) fn scope(&self) -> &'a Scope<'run> {
+        self.scope
     }
 
     /// Ready once the moment has come. `inside` is the nearest timer that waits inside of the frame, which has been polled
@@ -36,14 +42,14 @@ impl<'run> Alarm<'run> {
         }
         let waiting = this.sleep.poll(cx);
         if waiting.is_pending() {
-            this.core.arm(at);
+            this.scope.core.arm(at);
         }
         waiting
     }
 }
 
 /// Waits until the moment, with nothing inside.
-impl Future for Alarm<'_> {
+impl Future for Alarm<'_, '_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -52,9 +58,9 @@ impl Future for Alarm<'_> {
 }
 
 #[pinned_drop]
-impl PinnedDrop for Alarm<'_> {
+impl PinnedDrop for Alarm<'_, '_> {
     #[inline]
     fn drop(self: Pin<&mut Self>) {
-        self.core.disarm(self.sleep.at());
+        self.scope.core.disarm(self.sleep.at());
     }
 }
