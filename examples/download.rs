@@ -56,8 +56,11 @@ async fn download(http: &Client, cx: &Context, url: &str) -> Result<u64, Error> 
     let total = response.content_length();
     let mut read = 0;
     while let Some(chunk) = response.chunk().await? {
+        let before = read;
         read += chunk.len() as u64;
-        draw(read, total);
+        if before / MEBIBYTE < read / MEBIBYTE {
+            draw(read, total);
+        }
     }
     Ok(read)
 }

@@ -14,7 +14,8 @@ use crate::error::ConfigError;
 /// counts, and the deadline of the caller's [`Context`](crate::Context) ends it in any case. The reader then gets an error
 /// of [`Kind::TimedOut`](crate::error::Kind::TimedOut), and the body is a failure for the breakers of the chain.
 ///
-/// Both are measured while somebody reads: a body that is held and not read is not ended, but its next read is.
+/// A body that is held and not read is not ended, but its next read is: by the limit on the whole in any case, by the other if
+/// there is still no data.
 ///
 /// ```
 /// use std::time::Duration;

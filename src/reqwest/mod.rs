@@ -32,7 +32,7 @@
 //! | a time limit of reqwest, or of the body | `Transient` |
 //! | HTTP/2 REFUSED_STREAM, GOAWAY | `Transient`, nothing was sent |
 //! | HTTP/2 ENHANCE_YOUR_CALM | `Throttled`; nothing was sent, if with GOAWAY |
-//! | TLS: a certificate that is not trusted, a server that speaks something else | `Permanent` |
+//! | TLS: a certificate that is not trusted, a server that speaks something else (rustls; native-tls does not tell it from a broken connection) | `Permanent` |
 //! | a redirect loop | `Permanent` |
 //! | headers that are larger than may be (HTTP/1; over HTTP/2 it looks like a broken stream), a body larger than [`buffered`] allows | `Permanent` |
 //! | a body that cannot be decoded | `Permanent` |

@@ -67,10 +67,12 @@ async fn a_plain_request_goes_through_a_chain_too() {
 #[tokio::test]
 async fn post_retried_after_timeout_no_answer() {
     let policies = (Retry::immediate().max_attempts(3), Timeout::secs(10));
-    for (method, tries) in [(Method::POST, 1), (Method::GET, 3)] {
+    for (protocol, method, tries) in
+        [(Http1, Method::POST, 1), (Http1, Method::GET, 3), (Http2, Method::POST, 1), (Http2, Method::GET, 3)]
+    {
         let clock = Clock::manual();
-        let server = Server::start(Http1, |_| std::future::pending()).await;
-        let http = client(Http1, &clock, policies.clone());
+        let server = Server::start(protocol, |_| std::future::pending()).await;
+        let http = client(protocol, &clock, policies.clone());
         let sent = send(&http, method.clone(), &server);
         for n in 1..=tries {
             until(|| server.received() == n && clock.sleepers() > 0).await;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use reqwest::{Body, Response};
 use steadfast::clock::Clock;
-use steadfast::error::{Kind, Limit};
+use steadfast::error::{BoxError, Kind, Limit};
 use steadfast::reqwest::{Client, Error, ResponseExt};
 use steadfast::{Breaker, Classified, Retry, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::reqwest_server::{
-    Http1, Http2, Protocol, Server, client, executor, read_request, reply, reply_with, trickling,
+    Http1, Http2, Protocol, Server, client, executor, read_request, reply, reply_with, settle, trickling,
 };
 use crate::support::exhausted;
 
@@ -77,6 +77,31 @@ async fn a_refused_connection() {
             let line = error.to_string();
             assert!(line.starts_with("billing: gave up: no attempts left (after 3 attempts; last error: "), "{line}");
             assert!(shown(error).contains("connection refused"));
+        }
+    }
+}
+
+/// What rustls finds wrong reaches reqwest as an `io::Error` within another one. A TLS library would be a large dependency for
+/// one line of a table, so a layer of the connector says its words; all the rest is real.
+#[tokio::test]
+async fn a_failed_tls_handshake() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    for words in ["invalid peer certificate: UnknownIssuer", "received corrupt message of type InvalidContentType"] {
+        let layer = tower::util::MapErrLayer::new(move |_: BoxError| -> BoxError {
+            io::Error::other(io::Error::new(io::ErrorKind::InvalidData, words)).into()
+        });
+        let settings = || ::reqwest::Client::builder().no_proxy().connector_layer(layer.clone());
+        for settings in [settings(), settings().http2_prior_knowledge()] {
+            let breaker = Breaker::default();
+            let policies = (Retry::immediate().max_attempts(3), breaker.clone());
+            let http = Client::build(settings, executor(&Clock::manual(), policies)).unwrap();
+            let error = http.get(&nobody).send().await.unwrap_err();
+            assert_eq!((error.kind(), error.attempts()), (Kind::Failed, 1), "it would fail again");
+            assert_eq!(error.last().unwrap().verdict(), Verdict::Permanent);
+            assert_eq!(breaker.counts().failures, 0);
+            assert!(shown(error).ends_with(&words.to_lowercase()));
         }
     }
 }
@@ -290,6 +315,24 @@ async fn until_request_is_there(stream: &TcpStream) {
     let mut seen = [0; 256];
     while stream.peek(&mut seen).await.unwrap_or(0) < 100 {
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn connection_closed_before_message_while_it_was_idle() {
+    for method in METHODS {
+        let server = Server::raw(|mut stream, _| async move {
+            read_request(&mut stream).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        })
+        .await;
+        let http = three_times(Http1);
+        for connections in 1..=3 {
+            let response = http.request(method.clone(), server.url()).body("7").send().await.unwrap();
+            assert_eq!((response.status(), server.accepted()), (StatusCode::OK, connections), "{method}");
+            drop(response);
+            settle().await;
+        }
     }
 }
 
