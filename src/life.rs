@@ -1,12 +1,14 @@
 //! How an executor ends: it is open, then closed, then shut down, and it knows which of its runs are still waiting.
 
 use std::mem;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 use tokio::sync::Notify;
+
+use crate::sync::thread_slot;
 
 /// The life of an executor, shared with its runs and with the bodies that outlive them.
 ///
@@ -158,15 +160,6 @@ impl Drop for Place<'_> {
             life.leave(self.slot);
         }
     }
-}
-
-/// A small number that differs between threads as long as there are few of them.
-fn thread_slot() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static SLOT: usize = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    SLOT.with(|slot| *slot)
 }
 
 const SHARDS: usize = 4;

@@ -1,9 +1,11 @@
-//! Atomics and the mutex: from `std`, or from `loom` when the models are checked.
+//! Atomics, the mutex and what is made when it is first needed: from `std`, or from `loom` when the models are checked.
 //!
 //! The switch is `--cfg steadfast_loom` and not the customary `--cfg loom`, because other crates in the build (tokio
 //! above all) react to that one by leaving out most of what they have.
 
 use std::sync::PoisonError;
+#[cfg(not(steadfast_loom))]
+use std::sync::atomic::AtomicUsize;
 
 #[cfg(steadfast_loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard, atomic::AtomicU64};
@@ -28,4 +30,74 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn model_fence() {
     #[cfg(steadfast_loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// A small number that differs between threads as long as there are few of them.
+#[cfg(not(steadfast_loom))]
+#[inline]
+pub(crate) fn thread_slot() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SLOT: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    SLOT.with(|slot| *slot)
+}
+
+#[cfg(steadfast_loom)]
+pub(crate) fn thread_slot() -> usize {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    loom::thread::current().id().hash(&mut hasher);
+    hasher.finish() as usize
+}
+
+/// A value that is made when it is first needed, on the heap: until then it costs two words.
+///
+/// In the models it is made at once: what they check is the flags that say whether there is anything in it.
+pub(crate) struct Lazy<T> {
+    #[cfg(not(steadfast_loom))]
+    cell: std::sync::OnceLock<Box<T>>,
+    #[cfg(steadfast_loom)]
+    value: Box<T>,
+}
+
+impl<T> Lazy<T> {
+    #[cfg(not(steadfast_loom))]
+    pub(crate) fn new(_: impl FnOnce() -> T) -> Self {
+        Lazy { cell: std::sync::OnceLock::new() }
+    }
+
+    /// The value, if it was made.
+    #[cfg(not(steadfast_loom))]
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.cell.get().map(|value| &**value)
+    }
+
+    /// The value, made by `make` if it was not there. `make` should be what [`new`](Lazy::new) was given.
+    #[cfg(not(steadfast_loom))]
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
+        self.cell.get_or_init(|| Box::new(make()))
+    }
+
+    #[cfg(steadfast_loom)]
+    pub(crate) fn new(make: impl FnOnce() -> T) -> Self {
+        Lazy { value: Box::new(make()) }
+    }
+
+    #[cfg(steadfast_loom)]
+    pub(crate) fn get(&self) -> Option<&T> {
+        Some(&self.value)
+    }
+
+    #[cfg(steadfast_loom)]
+    pub(crate) fn get_or_make(&self, _: impl FnOnce() -> T) -> &T {
+        &self.value
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for Lazy<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Lazy").field(&self.get()).finish()
+    }
 }

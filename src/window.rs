@@ -7,7 +7,7 @@
 //! ```text
 //! tick  = now / width                               bucket number since the clock's origin
 //! slot  = tick mod n                                which word of the ring
-//! epoch = tick + generation * 2n   (low 32 bits)    what the word must carry to be counted
+//! epoch = tick + generation * 4n   (low 32 bits)    what the word must carry to be counted
 //! ```
 //!
 //! A record is one compare-and-swap on one word. The same epoch counts one more. An older epoch becomes `(epoch, 1)`:
@@ -16,11 +16,11 @@
 //!
 //! # Generations
 //!
-//! An owner that starts its count afresh (a breaker that closes) raises its generation and clears nothing. `2n` is a
+//! An owner that starts its count afresh (a breaker that closes) raises its generation and clears nothing. `4n` is a
 //! multiple of `n`, so the slots stay where they are; it is more than the `n` epochs of one window, so whatever an
 //! earlier generation wrote, or still writes late, has an epoch outside of every window of the later one. A record
 //! therefore needs no second look at the generation, and there is no moment at which a half-cleared ring can be seen.
-//! (The clock must not step back by more than `n` buckets for that. It is monotonic; smaller steps only count a record
+//! (The clock must not step back by more than `3n` buckets for that. It is monotonic; smaller steps only count a record
 //! in the bucket that it names.)
 //!
 //! # Wrapping
@@ -63,7 +63,7 @@ impl Geometry {
     pub(crate) fn bucket(&self, now: Moment, generation: u64) -> Bucket {
         let tick = self.width.quotient(now.nanos());
         let slot = self.buckets.remainder(tick);
-        let generations_apart = self.buckets.divisor.wrapping_mul(2).wrapping_mul(generation);
+        let generations_apart = self.buckets.divisor.wrapping_mul(4).wrapping_mul(generation);
         Bucket { epoch: tick.wrapping_add(generations_apart) as u32, slot: slot as usize }
     }
 
@@ -98,35 +98,59 @@ impl Ring {
         Ring { words: (0..buckets).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Counts one event in `bucket`, which comes from a geometry of this ring's size.
-    ///
-    /// Returns whether it was counted: not if the bucket has moved on. `is_current` is asked only if the word belongs
-    /// to another bucket: is the generation still the present one?
+    pub(crate) fn buckets(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Counts one event in `bucket`, which comes from a geometry of this ring's size: see [`count`].
     #[inline]
-    pub(crate) fn add(&self, bucket: Bucket, is_current: impl Fn() -> bool) -> bool {
-        let word = &self.words[bucket.slot];
-        let seen = word.load(Ordering::Relaxed);
-        if epoch_of(seen) == bucket.epoch && count_of(seen) != u32::MAX && swap(word, seen, seen + 1) {
-            return true;
-        }
-        add_contended(word, bucket.epoch, is_current)
+    pub(crate) fn add(&self, bucket: Bucket, is_current: impl Fn() -> bool) -> Added {
+        count(&self.words[bucket.slot], bucket, is_current)
     }
 
     /// The events in the window that ends with the bucket of `epoch`.
     pub(crate) fn sum(&self, epoch: u32) -> Sum {
-        let buckets = self.words.len() as u32;
         let mut sum = Sum::default();
-        for word in &self.words {
-            let word = word.load(Ordering::SeqCst);
-            let (its_epoch, count) = (epoch_of(word), count_of(word));
-            let ahead = its_epoch.wrapping_sub(epoch);
-            if epoch.wrapping_sub(its_epoch) < buckets {
-                sum.count += u64::from(count);
-            } else if count != 0 && ahead < AHEAD {
-                sum.ahead = sum.ahead.max(ahead);
-            }
-        }
+        sum.take_in(&self.words, epoch, self.words.len() as u32);
         sum
+    }
+}
+
+/// The same counts, in several rings that lie on cache lines of their own: threads that write different lanes do not
+/// disturb each other.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    lines: Box<[Line]>,
+    lines_a_lane: usize,
+    buckets: usize,
+}
+
+/// 128 bytes, since processors fetch lines of 64 bytes in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line([AtomicU64; WORDS_A_LINE]);
+
+impl Lanes {
+    /// So many lanes of `buckets` words each; at least one.
+    pub(crate) fn new(lanes: usize, buckets: usize) -> Self {
+        let lines_a_lane = buckets.div_ceil(WORDS_A_LINE).max(1);
+        let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        Lanes { lines: (0..lanes.max(1) * lines_a_lane).map(line).collect(), lines_a_lane, buckets }
+    }
+
+    /// Counts one event in `bucket`, in the lane of `thread`, a number of any size.
+    #[inline]
+    pub(crate) fn add(&self, thread: usize, bucket: Bucket, is_current: impl Fn() -> bool) -> Added {
+        let lane = thread % (self.lines.len() / self.lines_a_lane);
+        let line = &self.lines[lane * self.lines_a_lane + bucket.slot / WORDS_A_LINE];
+        count(&line.0[bucket.slot % WORDS_A_LINE], bucket, is_current)
+    }
+
+    /// Adds the events of all lanes in the window that ends with the bucket of `epoch`.
+    pub(crate) fn add_to(&self, sum: &mut Sum, epoch: u32) {
+        for line in &self.lines {
+            sum.take_in(&line.0, epoch, self.buckets as u32);
+        }
     }
 }
 
@@ -139,26 +163,66 @@ pub(crate) struct Sum {
     pub(crate) ahead: u32,
 }
 
+impl Sum {
+    fn take_in(&mut self, words: &[AtomicU64], epoch: u32, buckets: u32) {
+        for word in words {
+            let word = word.load(Ordering::SeqCst);
+            let (its_epoch, count) = (epoch_of(word), count_of(word));
+            let ahead = its_epoch.wrapping_sub(epoch);
+            if epoch.wrapping_sub(its_epoch) < buckets {
+                self.count += u64::from(count);
+            } else if count != 0 && ahead < AHEAD {
+                self.ahead = self.ahead.max(ahead);
+            }
+        }
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// It is counted.
+    Counted,
+    /// It is counted, and other threads were quicker this many times.
+    Contended(u64),
+    /// The bucket has moved on; it is not counted.
+    Late,
+}
+
+/// Counts one event in the word of its bucket.
+///
+/// `is_current` is asked only if the word belongs to another bucket: is the generation still the present one?
+#[inline]
+fn count(word: &AtomicU64, bucket: Bucket, is_current: impl Fn() -> bool) -> Added {
+    let seen = word.load(Ordering::Relaxed);
+    if epoch_of(seen) == bucket.epoch && count_of(seen) != u32::MAX && swap(word, seen, seen + 1) {
+        return Added::Counted;
+    }
+    count_contended(word, bucket.epoch, is_current)
+}
+
 /// The general form of a record: another thread was quicker, or the word belongs to another bucket, or it is full.
 #[cold]
 #[inline(never)]
-fn add_contended(word: &AtomicU64, epoch: u32, is_current: impl Fn() -> bool) -> bool {
+fn count_contended(word: &AtomicU64, epoch: u32, is_current: impl Fn() -> bool) -> Added {
+    let mut lost = 0;
     loop {
         let seen = word.load(Ordering::Relaxed);
         let (its_epoch, count) = (epoch_of(seen), count_of(seen));
         let next = if its_epoch == epoch {
             if count == u32::MAX {
-                return true;
+                return Added::Counted;
             }
             seen + 1
         } else if (count != 0 && its_epoch.wrapping_sub(epoch) < AHEAD) || !is_current() {
-            return false;
+            return Added::Late;
         } else {
             u64::from(epoch) << 32 | 1
         };
         if swap(word, seen, next) {
-            return true;
+            return if lost == 0 { Added::Counted } else { Added::Contended(lost) };
         }
+        lost += 1;
     }
 }
 
@@ -213,6 +277,9 @@ impl Divisor {
     }
 }
 
+/// (The models have few words, since each costs them time.)
+const WORDS_A_LINE: usize = if cfg!(steadfast_loom) { 2 } else { 16 };
+
 /// How far ahead a word may be before it is taken for one that the 32 bits have lapped: far more than a thread is
 /// ever late by, and a vanishing part of the 2³² epochs.
 const AHEAD: u32 = 1 << 16;
@@ -236,7 +303,7 @@ mod tests {
     fn the_window_is_the_last_n_buckets() {
         let (geometry, ring) = ring();
         for second in 100..115 {
-            assert!(ring.add(geometry.bucket(seconds(second), 0), || true));
+            assert_eq!(ring.add(geometry.bucket(seconds(second), 0), || true), Added::Counted);
         }
         let sum = |now| ring.sum(geometry.bucket(seconds(now), 0).epoch()).count;
         assert_eq!([sum(114), sum(115), sum(120), sum(123), sum(124)], [10, 9, 4, 1, 0]);
@@ -253,7 +320,7 @@ mod tests {
             }
             now += idle;
             let bucket = geometry.bucket(seconds(now), 0);
-            assert!(ring.add(bucket, || true));
+            assert_eq!(ring.add(bucket, || true), Added::Counted);
             assert_eq!(ring.sum(bucket.epoch()).count, 1, "after {idle} s");
         }
     }
@@ -262,16 +329,16 @@ mod tests {
     fn a_record_for_a_bucket_that_moved_on_is_dropped() {
         let (geometry, ring) = ring();
         let (late, present) = (geometry.bucket(seconds(100), 0), geometry.bucket(seconds(110), 0));
-        assert!(ring.add(present, || true));
-        assert!(!ring.add(late, || true));
+        assert_eq!(ring.add(present, || true), Added::Counted);
+        assert_eq!(ring.add(late, || true), Added::Late);
         assert_eq!(ring.sum(present.epoch()).count, 1);
     }
 
     #[test]
     fn a_record_for_an_earlier_bucket_that_is_still_there_counts_there() {
         let (geometry, ring) = ring();
-        assert!(ring.add(geometry.bucket(seconds(105), 0), || true));
-        assert!(ring.add(geometry.bucket(seconds(104), 0), || true));
+        assert_eq!(ring.add(geometry.bucket(seconds(105), 0), || true), Added::Counted);
+        assert_eq!(ring.add(geometry.bucket(seconds(104), 0), || true), Added::Counted);
         assert_eq!(ring.sum(geometry.bucket(seconds(105), 0).epoch()).count, 2);
         assert_eq!(ring.sum(geometry.bucket(seconds(104), 0).epoch()).count, 1);
     }
@@ -296,8 +363,8 @@ mod tests {
         }
         let bucket = geometry.bucket(seconds(109), 1);
         assert_eq!(ring.sum(bucket.epoch()).count, 0);
-        assert!(ring.add(bucket, || true));
-        assert!(!ring.add(geometry.bucket(seconds(109), 0), || true));
+        assert_eq!(ring.add(bucket, || true), Added::Counted);
+        assert_eq!(ring.add(geometry.bucket(seconds(109), 0), || true), Added::Late);
         assert_eq!(ring.sum(bucket.epoch()).count, 1);
     }
 
@@ -305,8 +372,8 @@ mod tests {
     fn a_record_from_thousands_of_generations_ago_replaces_nothing() {
         let (geometry, ring) = ring();
         let bucket = geometry.bucket(seconds(100), 10_000);
-        assert!(ring.add(bucket, || true));
-        assert!(!ring.add(geometry.bucket(seconds(100), 0), || false));
+        assert_eq!(ring.add(bucket, || true), Added::Counted);
+        assert_eq!(ring.add(geometry.bucket(seconds(100), 0), || false), Added::Late);
         assert_eq!(ring.sum(bucket.epoch()).count, 1);
     }
 
@@ -314,7 +381,7 @@ mod tests {
     fn an_untouched_word_takes_any_epoch() {
         let (geometry, ring) = ring();
         let bucket = geometry.bucket(seconds((1 << 32) - 5), 0);
-        assert!(ring.add(bucket, || true));
+        assert_eq!(ring.add(bucket, || true), Added::Counted);
         assert_eq!(ring.sum(bucket.epoch()).count, 1);
     }
 
@@ -323,7 +390,7 @@ mod tests {
         let (geometry, ring) = ring();
         ring.add(geometry.bucket(seconds(100_000), 0), || true);
         let lapped = geometry.bucket(seconds(100_000 + (1 << 32) - 100_000), 0);
-        assert!(ring.add(lapped, || true));
+        assert_eq!(ring.add(lapped, || true), Added::Counted);
         assert_eq!(ring.sum(lapped.epoch()).count, 1);
     }
 
@@ -333,7 +400,7 @@ mod tests {
         let bucket = geometry.bucket(seconds(100), 0);
         let full = u64::from(bucket.epoch) << 32 | u64::from(u32::MAX);
         ring.words[bucket.slot].store(full, Ordering::Relaxed);
-        assert!(ring.add(bucket, || true));
+        assert_eq!(ring.add(bucket, || true), Added::Counted);
         assert_eq!(ring.sum(bucket.epoch()).count, u64::from(u32::MAX));
     }
 
@@ -357,6 +424,22 @@ mod tests {
             for value in powers().flat_map(near).chain(multiples) {
                 assert_eq!(fast.quotient(value), value / divisor, "{value} / {divisor}");
                 assert_eq!(fast.remainder(value), value % divisor, "{value} % {divisor}");
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_count_what_one_ring_counts() {
+        for buckets in [1, 10, 16, 17, 100] {
+            let geometry = Geometry::new(buckets, Duration::from_secs(1));
+            let (ring, lanes) = (Ring::new(buckets as usize), Lanes::new(4, buckets as usize));
+            for number in 0..500 {
+                let bucket = geometry.bucket(seconds(1_000 + number / 3), 0);
+                ring.add(bucket, || true);
+                lanes.add(number as usize * 7, bucket, || true);
+                let mut sum = Sum::default();
+                lanes.add_to(&mut sum, bucket.epoch());
+                assert_eq!(sum, ring.sum(bucket.epoch()), "{buckets} buckets, record {number}");
             }
         }
     }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use super::config::{AbandonedTrial, BreakerConfig};
+use super::config::BreakerConfig;
+use super::thresholds::reached;
 use super::ticket::End;
 use super::transition::{Cause, Counts};
 use crate::clock::Moment;
@@ -12,6 +13,8 @@ pub(super) struct HalfOpen {
     in_flight: u32,
     successes: u32,
     failures: u32,
+    successes_in_a_row: u32,
+    failures_in_a_row: u32,
     without_verdict: u32,
     /// When the last of the trials granted so far has had its time.
     expires: Moment,
@@ -28,10 +31,12 @@ pub(super) enum Admission {
     Refused(Option<Duration>),
     /// The trials in flight had no verdict by then: re-open.
     Expired(Moment),
+    /// With thresholds that were changed since, what the trials said is enough: make that change first.
+    Decided(Step),
 }
 
 /// What the end of a trial means for the breaker.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     Stay,
     Close,
@@ -41,7 +46,16 @@ pub(super) enum Step {
 impl HalfOpen {
     pub(super) fn new() -> Self {
         let start = Moment::from_nanos(0);
-        HalfOpen { in_flight: 0, successes: 0, failures: 0, without_verdict: 0, expires: start, not_before: start }
+        HalfOpen {
+            in_flight: 0,
+            successes: 0,
+            failures: 0,
+            successes_in_a_row: 0,
+            failures_in_a_row: 0,
+            without_verdict: 0,
+            expires: start,
+            not_before: start,
+        }
     }
 
     /// Admits a call as a trial if a place is free.
@@ -49,10 +63,14 @@ impl HalfOpen {
         if let Some(expiry) = self.expired(config, now) {
             return Admission::Expired(expiry);
         }
+        match self.verdict(config) {
+            Step::Stay => {}
+            decided => return Admission::Decided(decided),
+        }
         if self.not_before > now {
             return Admission::Refused(Some(self.not_before.since(now).min(config.open_for)));
         }
-        if self.in_flight >= config.trials {
+        if !self.has_place(config) {
             return Admission::Refused(None);
         }
         self.in_flight += 1;
@@ -67,7 +85,8 @@ impl HalfOpen {
 
     /// When the period expired, if it has: all places are taken and each trial has had its time.
     pub(super) fn expired(&self, config: &BreakerConfig, now: Moment) -> Option<Moment> {
-        (self.in_flight >= config.trials && now >= self.expires).then_some(self.expires)
+        let waits = self.in_flight > 0 && !self.has_place(config);
+        (waits && now >= self.expires).then_some(self.expires)
     }
 
     /// Takes in how a trial of this period ended.
@@ -75,14 +94,18 @@ impl HalfOpen {
         self.in_flight = self.in_flight.saturating_sub(1);
         match end {
             End::Success => {
-                self.successes += 1;
-                if self.successes >= config.successes_to_close { Step::Close } else { Step::Stay }
+                self.successes = self.successes.saturating_add(1);
+                self.successes_in_a_row = self.successes_in_a_row.saturating_add(1);
+                self.failures_in_a_row = 0;
+                self.verdict(config)
             }
             End::Failure => {
-                self.failures += 1;
-                Step::Reopen(Cause::TrialFailed)
+                self.failures = self.failures.saturating_add(1);
+                self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
+                self.successes_in_a_row = 0;
+                self.verdict(config)
             }
-            End::Nothing => self.place_back(config),
+            End::Nothing | End::LostRace => self.place_back(config),
             End::Throttled(wait) => {
                 // A wait of nothing is none, even for a clock that steps back.
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
@@ -90,11 +113,42 @@ impl HalfOpen {
                 }
                 self.place_back(config)
             }
-            End::Abandoned => match config.abandoned_trial {
-                AbandonedTrial::Reopen => Step::Reopen(Cause::TrialAbandoned),
-                AbandonedTrial::Release => self.place_back(config),
-            },
+            End::Abandoned if config.releases_abandoned_trials() => self.place_back(config),
+            End::Abandoned => Step::Reopen(Cause::TrialAbandoned),
         }
+    }
+
+    /// What the trials have said so far. A share of them decides as soon as those that are missing cannot change it.
+    fn verdict(&self, config: &BreakerConfig) -> Step {
+        let Some(share) = config.trial_rate else {
+            return if self.failures > 0 {
+                Step::Reopen(Cause::TrialFailed)
+            } else if self.successes >= config.successes_to_close {
+                Step::Close
+            } else {
+                Step::Stay
+            };
+        };
+        let most_failures = share.trials.saturating_sub(self.successes);
+        if reached(u64::from(self.failures), u64::from(share.trials), share.rate) {
+            Step::Reopen(Cause::TrialFailed)
+        } else if !reached(u64::from(most_failures), u64::from(share.trials), share.rate) {
+            Step::Close
+        } else {
+            Step::Stay
+        }
+    }
+
+    /// Whether another trial may run. With a share to find out, one that has a verdict keeps its place.
+    fn has_place(&self, config: &BreakerConfig) -> bool {
+        match config.trial_rate {
+            None => self.in_flight < config.trials,
+            Some(share) => self.in_flight.saturating_add(self.successes).saturating_add(self.failures) < share.trials,
+        }
+    }
+
+    pub(super) fn has_trials(&self) -> bool {
+        self.in_flight > 0
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -102,9 +156,9 @@ impl HalfOpen {
         Counts {
             calls: successes + failures,
             failures,
-            consecutive_failures: failures,
-            consecutive_successes: if failures == 0 { successes } else { 0 },
-            rejected: 0,
+            consecutive_failures: u64::from(self.failures_in_a_row),
+            consecutive_successes: u64::from(self.successes_in_a_row),
+            ..Counts::default()
         }
     }
 
@@ -121,6 +175,7 @@ impl HalfOpen {
 #[cfg(all(test, not(steadfast_loom)))]
 mod tests {
     use super::*;
+    use crate::breaker::config::AbandonedTrial;
 
     const OPEN_TIME: Duration = Duration::from_secs(30);
 
@@ -214,6 +269,69 @@ mod tests {
         let mut period = trials(&config, 1);
         period.settle(&config, End::Throttled(None), seconds(101));
         assert_eq!(period.admit(&config, seconds(101)), Admission::Trial);
+    }
+
+    /// What the trials say, one after the other; the last word, and after how many.
+    fn decided(config: &BreakerConfig, trials: &str) -> (Step, usize) {
+        let mut period = HalfOpen::new();
+        for (number, end) in trials.chars().enumerate() {
+            assert_eq!(period.admit(config, seconds(100)), Admission::Trial);
+            let end = if end == 'S' { End::Success } else { End::Failure };
+            match period.settle(config, end, seconds(100)) {
+                Step::Stay => {}
+                step => return (step, number + 1),
+            }
+        }
+        (Step::Stay, trials.len())
+    }
+
+    /// The half-open lines of failsafe's suite, with the share of failures that re-opens.
+    #[test]
+    fn a_share_of_the_trials_decides_as_soon_as_it_can() {
+        let reopen = Step::Reopen(Cause::TrialFailed);
+        let share = |trials, rate| config().trial_rate(trials, rate);
+        for (trials, rate, ends, expected) in [
+            (3, 2.0 / 3.0, "FS", Step::Stay),
+            (3, 2.0 / 3.0, "FSF", reopen),
+            (3, 2.0 / 3.0, "FSS", Step::Close),
+            (3, 2.0 / 3.0, "SS", Step::Close),
+            (4, 0.5, "SFS", Step::Stay),
+            (4, 0.5, "SFSF", reopen),
+            (4, 0.5, "SFSS", Step::Close),
+            (4, 0.75, "FSF", Step::Stay),
+            (4, 0.75, "FSFF", reopen),
+            (10, 0.5, "FFFFSSSSSS", Step::Close),
+            (10, 0.5, "FFFFF", reopen),
+            (1, 1.0, "F", reopen),
+        ] {
+            let (step, after) = decided(&share(trials, rate), ends);
+            assert_eq!((step, after), (expected, ends.len()), "{ends} of {trials} at {rate}");
+        }
+    }
+
+    #[test]
+    fn under_a_share_trials_without_a_verdict_are_replaced() {
+        let config = config().trial_rate(10, 0.5);
+        let mut period = trials(&config, 10);
+        assert_eq!(period.admit(&config, seconds(110)), Admission::Refused(None));
+        assert_eq!(period.settle(&config, End::Abandoned, seconds(110)), Step::Stay);
+        assert_eq!(period.settle(&config, End::Nothing, seconds(110)), Step::Stay);
+        for _ in 0..5 {
+            assert_eq!(period.settle(&config, End::Success, seconds(110)), Step::Stay);
+        }
+        assert_eq!(period.admit(&config, seconds(110)), Admission::Trial);
+        assert_eq!(period.admit(&config, seconds(110)), Admission::Trial);
+        assert_eq!(period.admit(&config, seconds(110)), Admission::Refused(None));
+        assert_eq!(period.settle(&config, End::Success, seconds(110)), Step::Close);
+    }
+
+    #[test]
+    fn thresholds_that_were_lowered_meanwhile_decide_with_the_next_call() {
+        let before = config().successes_to_close(5);
+        let mut period = trials(&before, 1);
+        assert_eq!(period.settle(&before, End::Success, seconds(101)), Step::Stay);
+        let after = config().successes_to_close(1);
+        assert_eq!(period.admit(&after, seconds(102)), Admission::Decided(Step::Close));
     }
 
     #[test]

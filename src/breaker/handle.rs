@@ -1,12 +1,14 @@
 //! The breaker as its users hold it.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::BreakerConfig;
-use super::permit::{Permit, Rejected, end_of_verdict};
+use super::family::Family;
+use super::permit::{Permit, Rejected};
 use super::state::Core;
+use super::ticket::End;
 use super::transition::{Counts, State};
 use crate::clock::{Clock, Moment};
 use crate::error::{ConfigError, Name};
@@ -51,31 +53,30 @@ use crate::verdict::Verdict;
 #[derive(Clone)]
 #[must_use = "a policy does nothing until it is part of a chain"]
 pub struct Breaker {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     /// Of this handle and its clones.
-    name: Option<Result<Name, ConfigError>>,
-}
-
-struct Shared {
-    core: Core,
-    /// Set by the first use, and never changed: moments of different clocks cannot be compared.
-    clock: OnceLock<Clock>,
-    checked: Result<(), ConfigError>,
+    name: Option<Name>,
 }
 
 impl Breaker {
     /// A closed breaker. Settings that cannot work are refused where it is used: building an executor fails, a run ends
     /// with [`Kind::Misconfigured`](crate::error::Kind::Misconfigured), and [`try_acquire`](Breaker::try_acquire) rejects.
     pub fn new(config: BreakerConfig) -> Breaker {
-        let checked = config.check();
-        // Settings that were refused are not used: they may ask for a window of gigabytes.
-        let core = Core::new(if checked.is_ok() { config } else { BreakerConfig::default() });
-        Breaker { shared: Arc::new(Shared { core, clock: OnceLock::new(), checked }), name: None }
+        Breaker::of_family(Arc::new(Family::new(config, false)), None)
     }
 
-    /// Names this handle, for errors: without a name they carry that of the executor.
+    /// One of many with the same settings.
+    pub(super) fn of_family(family: Arc<Family>, key: Option<Arc<str>>) -> Breaker {
+        Breaker { core: Arc::new(Core::new(family, key)), name: None }
+    }
+
+    /// Names this handle, for errors: without a name they carry that of the executor. A name that cannot be one is refused
+    /// where the breaker is used, like any other setting.
     pub fn named(mut self, name: impl AsRef<str>) -> Breaker {
-        self.name = Some(Name::new(name.as_ref()));
+        match Name::new(name.as_ref()) {
+            Ok(name) => self.name = Some(name),
+            Err(refused) => self.core = Arc::new(Core::new(Arc::new(Family::refused(refused)), None)),
+        }
         self
     }
 
@@ -86,8 +87,7 @@ impl Breaker {
     /// If it is bound to another clock.
     pub fn bind(&self, clock: impl Into<Clock>) -> Result<(), ConfigError> {
         let clock = clock.into();
-        let bound = self.shared.clock.get_or_init(|| clock.clone());
-        if *bound == clock {
+        if *self.family().bind(clock.clone()) == clock {
             return Ok(());
         }
         Err(ConfigError::new("clock", format_args!("{clock:?}"), "a breaker keeps to the first clock that uses it"))
@@ -114,17 +114,18 @@ impl Breaker {
     /// # Errors
     /// [`Rejected`] while the breaker is open, and while it is half-open and its trials are running.
     pub fn try_acquire(&self) -> Result<Permit, Rejected> {
-        self.check().map_err(|config| Rejected::new(self.name(), None, Some(config)))?;
-        match self.core().try_acquire(self.now(), || None) {
-            Ok(ticket) => Ok(Permit::new(self.clone(), ticket)),
-            Err(refused) => Err(Rejected::new(self.name(), refused.retry_after, None)),
+        self.check().map_err(|config| Rejected::misconfigured(self.name(), config))?;
+        let now = self.now();
+        match self.core().try_acquire(now, || None) {
+            Ok(ticket) => Ok(Permit::new(self.clone(), ticket, now)),
+            Err(refused) => Err(Rejected::refused(self.name(), refused)),
         }
     }
 
     /// Counts an outcome that no admission belongs to, such as a failure in the middle of a stream. It counts only while
     /// the breaker is closed: in the other states only admitted calls are evidence.
     pub fn record(&self, verdict: Verdict) {
-        self.core().record(end_of_verdict(verdict), self.now());
+        self.core().record(End::of(verdict), self.now());
     }
 
     /// The state. It is half-open as soon as the open time is over, whether or not a call has looked.
@@ -139,35 +140,113 @@ impl Breaker {
         self.core().counts(self.now_unbound())
     }
 
-    /// How long the breaker will still refuse every call; zero unless it is open.
+    /// How long the breaker will still refuse every call; zero unless it is open, and `Duration::MAX` if that is for ever
+    /// or it is isolated.
     #[must_use]
     pub fn remaining_open(&self) -> Duration {
         self.core().remaining_open(self.now_unbound())
     }
 
-    /// Whether its settings and its name can work.
+    /// Whether its settings can work.
     fn check(&self) -> Result<(), ConfigError> {
-        self.shared.checked.clone()?;
-        self.name.clone().transpose().map(drop)
+        self.family().checked()
     }
 
     #[inline]
     pub(super) fn core(&self) -> &Core {
-        &self.shared.core
+        &self.core
+    }
+
+    /// Whether there are other handles.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.core) > 1
+    }
+
+    #[inline]
+    fn family(&self) -> &Family {
+        self.core.family()
     }
 
     pub(super) fn name(&self) -> Option<Name> {
-        self.name.as_ref()?.as_ref().ok().copied()
+        self.name
     }
 
     /// The time on the breaker's clock, which is bound by this.
     pub(super) fn now(&self) -> Moment {
-        self.shared.clock.get_or_init(Clock::tokio).now()
+        self.family().clock().map_or_else(|| self.family().bind(Clock::tokio()).now(), Clock::now)
     }
 
     /// The time, for a look. A breaker that was never used is closed and empty at any time, and stays unbound.
     fn now_unbound(&self) -> Moment {
-        self.shared.clock.get().map_or_else(|| Clock::tokio().now(), Clock::now)
+        self.family().clock().map_or_else(|| Clock::tokio().now(), Clock::now)
+    }
+}
+
+/// By hand. All of it takes effect at once, and tells the listeners; an isolated breaker obeys nothing but
+/// [`release`](Breaker::release).
+impl Breaker {
+    /// Opens the breaker now, as if its rule had been met. If it is open, its open time begins anew.
+    pub fn force_open(&self) {
+        self.core().force_open(self.now());
+    }
+
+    /// Closes the breaker now, with a fresh window.
+    pub fn force_close(&self) {
+        self.core().force_close(self.now());
+    }
+
+    /// Makes the breaker as new: closed, with a fresh window, no refusals counted and an open time that has not grown.
+    pub fn reset(&self) {
+        self.core().reset(self.now());
+    }
+
+    /// Refuses every call until [`release`](Breaker::release), however long that is.
+    pub fn isolate(&self) {
+        self.core().isolate(self.now());
+    }
+
+    /// Lets every call through and counts none, until [`release`](Breaker::release) or another command.
+    pub fn disable(&self) {
+        self.core().disable(self.now());
+    }
+
+    /// Lets every call through and counts them from now on, but never opens, until [`release`](Breaker::release) or another
+    /// command. For finding out what a breaker would have seen.
+    pub fn metrics_only(&self) {
+        self.core().metrics_only(self.now());
+    }
+
+    /// Ends [`isolate`](Breaker::isolate), [`disable`](Breaker::disable) and [`metrics_only`](Breaker::metrics_only): the
+    /// breaker is closed, with a fresh window. Has no effect otherwise.
+    pub fn release(&self) {
+        self.core().release(self.now());
+    }
+
+    /// Changes every threshold, rate and time at once, while calls go on; what was counted is kept. It applies from the
+    /// next decision on: an open breaker stays open for as long as it was going to be. Breakers of one
+    /// [`Keyed`](crate::Keyed) have their settings together.
+    ///
+    /// The listeners stay, unless `config` brings some, and so does the [`seed`](BreakerConfig::seed).
+    ///
+    /// ```
+    /// use steadfast::breaker::{Breaker, BreakerConfig, State, TripRule};
+    ///
+    /// let breaker = Breaker::new(BreakerConfig::default().rule(TripRule::failure_rate(0.9)));
+    /// # breaker.bind(&steadfast::clock::Clock::manual()).unwrap();
+    /// for _ in 0..20 {
+    ///     breaker.try_acquire().expect("closed").success();
+    ///     breaker.try_acquire().expect("closed").failure();
+    /// }
+    /// breaker.reconfigure(BreakerConfig::default().rule(TripRule::failure_rate(0.5))).unwrap();
+    /// breaker.try_acquire().expect("closed").failure();
+    /// assert_eq!(breaker.state(), State::Open);
+    /// ```
+    ///
+    /// # Errors
+    /// If a setting cannot work, or the windows are others than before, since there is nothing to compare their counts
+    /// with. Nothing has changed then.
+    pub fn reconfigure(&self, config: BreakerConfig) -> Result<(), ConfigError> {
+        self.family().reconfigure(config)
     }
 }
 

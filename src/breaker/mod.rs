@@ -5,15 +5,23 @@
 //! * [`Permit`] is for calls that are not run through a chain.
 
 mod config;
+mod count_window;
+mod family;
 mod half_open;
 mod handle;
+mod keyed;
 mod listeners;
+mod open_time;
 mod permit;
-mod rate;
 mod rule;
+mod seen;
 mod state;
 mod streak;
+mod stream;
+mod tally;
+mod thresholds;
 mod ticket;
+mod totals;
 mod transition;
 
 use std::pin::Pin;
@@ -21,16 +29,19 @@ use std::task::{Context, Poll, ready};
 
 use pin_project::pin_project;
 
-pub use self::config::{AbandonedTrial, BreakerConfig, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS};
+pub use self::config::{
+    AbandonedTrial, BreakerConfig, DEFAULT_OPEN_JITTER, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS,
+};
 pub use self::handle::Breaker;
 use self::permit::{Held, LateFailure};
 pub use self::permit::{Permit, Rejected};
 pub use self::rule::{
     DEFAULT_BUCKET_WIDTH, DEFAULT_BUCKETS, DEFAULT_FAILURE_RATE, DEFAULT_FAILURE_THRESHOLD, DEFAULT_MINIMUM_CALLS,
-    MAX_BUCKETS, MIN_BUCKET_WIDTH, TripRule,
+    DEFAULT_SLOW_CALL, MAX_BUCKETS, MAX_COUNT_WINDOW, MIN_BUCKET_WIDTH, TripRule,
 };
+pub use self::stream::GuardedStream;
 pub use self::transition::{Cause, Counts, State, Transition};
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::event::What;
 use crate::policy::{Call, Next, Outcome, Policy};
 
@@ -104,7 +115,7 @@ where
 impl Breaker {
     #[cold]
     fn refuse<T, E>(&self, call: Call<'_, E>, refused: ticket::Refused) -> Outcome<T, E> {
-        let kind = Kind::CircuitOpen { retry_after: refused.retry_after };
+        let kind = refused.kind();
         call.emit(|| What::Rejected { kind });
         let mut error = Error::refused(kind);
         error.set_name(self.name());

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::handle::Breaker;
-use super::ticket::{End as TicketEnd, Ticket};
+use super::ticket::{End as TicketEnd, Refused, Ticket};
 use crate::clock::Moment;
 use crate::error::{ConfigError, Kind, Name};
 use crate::policy::{Call, End, Guard};
@@ -17,11 +17,12 @@ use crate::verdict::Verdict;
 pub struct Permit {
     breaker: Breaker,
     ticket: Option<Ticket>,
+    began: Moment,
 }
 
 impl Permit {
-    pub(super) fn new(breaker: Breaker, ticket: Ticket) -> Permit {
-        Permit { breaker, ticket: Some(ticket) }
+    pub(super) fn new(breaker: Breaker, ticket: Ticket, began: Moment) -> Permit {
+        Permit { breaker, ticket: Some(ticket), began }
     }
 
     /// Whether the call is a trial of a half-open breaker.
@@ -47,7 +48,11 @@ impl Permit {
 
     /// The call ended with this verdict.
     pub fn record(self, verdict: Verdict) {
-        self.settle(end_of_verdict(verdict));
+        self.settle(TicketEnd::of(verdict));
+    }
+
+    pub(super) fn breaker(&self) -> &Breaker {
+        &self.breaker
     }
 
     fn settle(mut self, end: TicketEnd) {
@@ -56,7 +61,7 @@ impl Permit {
 
     fn end(&mut self, end: TicketEnd) {
         if let Some(ticket) = self.ticket.take() {
-            self.breaker.core().settle(ticket, end, self.breaker.now());
+            settle(&self.breaker, ticket, end, self.began, self.breaker.now());
         }
     }
 }
@@ -77,19 +82,32 @@ impl fmt::Debug for Permit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rejected {
     name: Option<Name>,
-    retry_after: Option<Duration>,
+    kind: Kind,
     config: Option<ConfigError>,
 }
 
 impl Rejected {
-    pub(super) fn new(name: Option<Name>, retry_after: Option<Duration>, config: Option<ConfigError>) -> Rejected {
-        Rejected { name, retry_after, config }
+    pub(super) fn refused(name: Option<Name>, refused: Refused) -> Rejected {
+        Rejected { name, kind: refused.kind(), config: None }
+    }
+
+    pub(super) fn misconfigured(name: Option<Name>, config: ConfigError) -> Rejected {
+        Rejected { name, kind: Kind::Misconfigured, config: Some(config) }
+    }
+
+    /// Why: the circuit is open, the dependency asked for a pause, or a setting cannot work.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// How long every call will be refused, if it is known. It is not known while trials are running.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        match self.kind {
+            Kind::CircuitOpen { retry_after } | Kind::RateLimited { retry_after } => retry_after,
+            _ => None,
+        }
     }
 
     /// The name of the breaker, if it has one.
@@ -112,7 +130,7 @@ impl fmt::Display for Rejected {
         }
         match &self.config {
             Some(config) => write!(f, "circuit breaker misconfigured: {config}"),
-            None => Kind::CircuitOpen { retry_after: self.retry_after }.fmt(f),
+            None => self.kind.fmt(f),
         }
     }
 }
@@ -128,6 +146,7 @@ pub(super) struct Held<'a, 'run, E> {
     breaker: &'a Breaker,
     call: Call<'run, E>,
     ticket: Ticket,
+    began: Moment,
     /// How often the operation had been started when the permit was given.
     started: u16,
 }
@@ -135,7 +154,7 @@ pub(super) struct Held<'a, 'run, E> {
 impl<'a, 'run, E> Held<'a, 'run, E> {
     #[inline]
     pub(super) fn new(breaker: &'a Breaker, ticket: Ticket, call: Call<'run, E>) -> Held<'a, 'run, E> {
-        Held { breaker, call, ticket, started: call.scope().started() }
+        Held { breaker, ticket, call, began: call.now(), started: call.scope().started() }
     }
 
     /// Says how the call ended. Gives the breaker back if the result may outlive the run.
@@ -143,18 +162,18 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     pub(super) fn settle(self, verdict: Verdict) -> Option<&'a Breaker> {
         let (breaker, call) = (self.breaker, self.call);
         let end = end_of(call, verdict);
-        breaker.core().settle(self.ticket, end, self.ended_at(end));
+        settle(breaker, self.ticket, end, self.began, self.ended_at(end));
         #[expect(clippy::mem_forget, reason = "it is settled, and holds nothing else")]
         std::mem::forget(self);
         call.streams().then_some(breaker)
     }
 
-    /// A success may be counted at the time of its start, which is known already. Whatever may change the state is worth a
+    /// A success may be counted at the time of its start, which is known already, unless it matters how long it took. Whatever may change the state is worth a
     /// look at the clock: the operation may have taken long within one poll.
     #[inline]
     fn ended_at(&self, end: TicketEnd) -> Moment {
-        if end == TicketEnd::Success && !self.ticket.is_trial() {
-            self.call.now()
+        if end == TicketEnd::Success && !self.ticket.is_trial() && !self.breaker.core().times_calls() {
+            self.began
         } else {
             self.call.scope().core.look()
         }
@@ -165,16 +184,28 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
         let scope = self.call.scope();
         let end = match scope.fate(self.call.number(), self.started) {
             Fate::Failed => TicketEnd::Failure,
-            Fate::NeverStarted | Fate::LostRace => TicketEnd::Nothing,
+            Fate::NeverStarted => TicketEnd::Nothing,
+            Fate::LostRace => TicketEnd::LostRace,
             Fate::Abandoned => TicketEnd::Abandoned,
         };
-        self.breaker.core().settle(self.ticket, end, scope.core.look());
+        settle(self.breaker, self.ticket, end, self.began, scope.core.look());
     }
 }
 
 impl<E> Drop for Held<'_, '_, E> {
     fn drop(&mut self) {
         self.abandon();
+    }
+}
+
+/// Says how a call ended that ran from `began` to `ended`.
+#[inline]
+fn settle(breaker: &Breaker, ticket: Ticket, end: TicketEnd, began: Moment, ended: Moment) {
+    let core = breaker.core();
+    if core.times_calls() && core.is_slow(ended.since(began)) {
+        core.settle_slow(ticket, end, ended);
+    } else {
+        core.settle(ticket, end, ended);
     }
 }
 
@@ -203,16 +234,5 @@ fn end_of<E>(call: Call<'_, E>, verdict: Verdict) -> TicketEnd {
     if (verdict.is_failure() || verdict == Verdict::Ignored) && call.ended().is_some() {
         return TicketEnd::Abandoned;
     }
-    end_of_verdict(verdict)
-}
-
-/// The breaker's columns of the table at [`Verdict`].
-#[inline]
-pub(super) fn end_of_verdict(verdict: Verdict) -> TicketEnd {
-    match verdict {
-        Verdict::Success | Verdict::Permanent => TicketEnd::Success,
-        Verdict::Transient | Verdict::Fatal => TicketEnd::Failure,
-        Verdict::Throttled { retry_after } => TicketEnd::Throttled(retry_after),
-        Verdict::Ignored | Verdict::Rejected { .. } => TicketEnd::Nothing,
-    }
+    TicketEnd::of(verdict)
 }

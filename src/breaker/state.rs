@@ -1,103 +1,104 @@
 //! The circuit breaker itself: closed, open, half-open, and who may change that.
 //!
 //! Nothing here waits, reads a clock or runs in the background. Every question brings its own `now`, and what is due
-//! (the end of the open time, of a trial's time, of a bucket) happens when the next caller finds it.
+//! (the end of the open time, of a trial's time, of a pause, of a bucket) happens when the next caller finds it.
 //!
 //! # State
 //!
 //! `state` holds a generation and a kind ([`Word`]). It is changed under the lock of `cold` only, by a thread that has
-//! read it again under that lock and found the word on which its decision was made. So of several threads that see the
-//! same trip, or the same end of the open time, one makes the change; changes have one order; and the queue of
+//! read it again under that lock and found the generation on which its decision was made. So of several threads that see
+//! the same trip, or the same end of the open time, one makes the change; changes have one order; and the queue of
 //! transitions, which is filled under the same lock, has that order too. A verdict carries the word under which its
 //! call was admitted, so one of an earlier generation is refused by the same comparison. Verdicts of *closed* calls do
-//! not even get there: their generation is in the epochs of the words in which they are counted ([`crate::window`],
-//! [`super::rate`], [`super::streak`]).
+//! not even get there: their generation is in the words in which they are counted ([`crate::window`], [`super::tally`],
+//! [`super::streak`], [`super::count_window`]).
 //!
 //! # Orderings
 //!
-//! * `state` is stored with `Release` and loaded with `Acquire`, so that whoever sees an open word sees the `until`
-//!   that was written before it, and refuses without the lock. It may also see a later `until`, whose open word is
-//!   about to be stored: the call is refused a moment early, by a breaker that is open a moment later.
-//! * `until` is `Relaxed` itself. It can only refuse: where it looks over, the lock decides again.
+//! * `state` is stored with `Release` and loaded with `Acquire`, so that whoever sees an open or paused word sees the
+//!   `until` that was written before it, and refuses without the lock. It may also see a later `until`, whose word is
+//!   about to be stored: the call is refused a moment early, by a breaker that refuses a moment later.
+//! * `until` and `span` are `Relaxed` themselves. They can only refuse: where they are over, the lock decides again.
 //! * Closed calls publish nothing and read nothing through `state`; half-open is entirely under the lock.
 //! * Under the lock, `state` is read `Relaxed`: all its writers held the lock.
 //!
+//! # Thresholds that change
+//!
+//! A trip carries the version of the thresholds that it was decided by ([`super::thresholds`]). If another version is in
+//! force when it has the lock, the lock is left and the rules are looked at again: after `reconfigure` has returned, nothing
+//! trips by the numbers from before.
+//!
 //! # Cost
 //!
-//! A closed call is one load when it is admitted, and when it succeeds one compare-and-swap and one load for a rate
-//! rule, one load for a consecutive rule. A refusal by an open breaker is two loads and a count. Whatever changes the
+//! A closed call is one load when it is admitted, and when it succeeds one compare-and-swap and a few loads for a window of
+//! time, one load for a consecutive rule. A refusal by an open breaker is three loads and a count. Whatever changes the
 //! state is out of line, and only there are listeners thought of: the thread that made a change delivers it after it
-//! has left the lock, so callers of the core never have to.
+//! has left the lock, so callers of the core never have to. What a breaker needs only once it has opened is made then.
 
+mod control;
+mod counting;
 mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU64, Lazy, Mutex, MutexGuard, Ordering, lock};
 
 use super::config::BreakerConfig;
+use super::count_window::CountWindow;
+use super::family::Family;
 use super::half_open::{Admission, HalfOpen, Step};
 use super::listeners::TransitionQueue;
-use super::rate::{FailureRate, RateSettings};
+use super::open_time::OpenTimes;
 use super::streak::Streak;
-use super::ticket::{End, Refused, Ticket, Word};
-use super::transition::{Cause, State, Transition};
+use super::tally::Tally;
+use super::ticket::{End, Kind, Refused, Ticket, Word};
+use super::transition::{Cause, Transition};
 
-/// A circuit breaker without its clock, its calls and its handle.
+/// A circuit breaker without its calls and its handle.
 #[derive(Debug)]
 pub(crate) struct Core {
     state: AtomicU64,
-    /// The end of the open time, in nanoseconds.
-    until: AtomicU64,
-    rejected: AtomicU64,
     streak: Streak,
-    rate: FailureRate,
-    settings: Arc<Settings>,
+    tally: Tally,
+    count_window: Option<Box<CountWindow>>,
+    rare: Lazy<Rare>,
+    family: Arc<Family>,
+    key: Option<Arc<str>>,
+}
+
+/// What a breaker needs that has opened, or paused, at least once.
+#[derive(Debug)]
+struct Rare {
+    /// The end of the open time or of the pause, in nanoseconds.
+    until: AtomicU64,
+    /// Their length. What is left of them is never more: before their start, on a clock that stepped back, none has passed.
+    span: AtomicU64,
+    rejected: AtomicU64,
     cold: Mutex<Cold>,
 }
 
-/// What the configuration amounts to; shared by all breakers that are made from it.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    config: BreakerConfig,
-    rate: Option<RateSettings>,
-    consecutive: Option<u32>,
-}
-
-impl Settings {
-    pub(crate) fn new(config: BreakerConfig) -> Self {
-        let rate = config.rule.rate().map(RateSettings::new);
-        let consecutive = config.rule.consecutive_failures();
-        Settings { config, rate, consecutive }
-    }
-}
-
-/// What changes of state need. Everything that is not on the path of a closed call.
+/// What changes of state need.
 #[derive(Debug)]
 struct Cold {
     half_open: HalfOpen,
+    times: OpenTimes,
     transitions: TransitionQueue,
 }
 
 impl Core {
-    /// A closed breaker that has counted nothing, of settings that were checked. Others make a breaker that decides
-    /// something or other, but does not panic.
-    pub(crate) fn new(config: BreakerConfig) -> Self {
-        Core::sharing(Arc::new(Settings::new(config)))
-    }
-
-    /// One of many breakers with the same settings.
-    pub(crate) fn sharing(settings: Arc<Settings>) -> Self {
+    /// A closed breaker that has counted nothing.
+    pub(crate) fn new(family: Arc<Family>, key: Option<Arc<str>>) -> Self {
+        let buckets = family.geometry.as_ref().map_or(0, |geometry| geometry.buckets());
         Core {
             state: AtomicU64::new(Word::FIRST.0),
-            until: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
             streak: Streak::new(),
-            rate: FailureRate::new(settings.rate.as_ref()),
-            settings,
-            cold: Mutex::new(Cold { half_open: HalfOpen::new(), transitions: TransitionQueue::default() }),
+            tally: Tally::new(buckets),
+            count_window: family.count_window.map(|calls| Box::new(CountWindow::new(calls))),
+            rare: Lazy::new(|| Rare::new(&family)),
+            family,
+            key,
         }
     }
 
@@ -128,14 +129,52 @@ impl Core {
     /// `now` is when it ended. For a success it may be somewhat earlier: it only names the bucket.
     #[inline]
     pub(crate) fn settle(&self, ticket: Ticket, end: End, now: Moment) {
-        if ticket.is_trial() {
-            self.settle_trial(ticket, end, now);
-            return;
+        if end == End::Success && ticket.word.is_closed() {
+            self.count_success(ticket.word, now);
+        } else {
+            self.settle_otherwise(ticket, end, now);
         }
+    }
+
+    /// The same for a call that took as long as a slow one does.
+    #[cold]
+    pub(crate) fn settle_slow(&self, ticket: Ticket, end: End, now: Moment) {
         match end {
-            End::Success => self.count_success(ticket.word, now),
-            End::Failure => self.count_failure(ticket.word, now),
-            End::Nothing | End::Throttled(_) | End::Abandoned => {}
+            End::Success if ticket.is_trial() => self.settle_otherwise(ticket, End::Failure, now),
+            End::Success | End::Failure if ticket.word.kind().counts() => {
+                self.count_slow(ticket.word, end == End::Failure, now);
+            }
+            End::Abandoned | End::LostRace if ticket.word.kind().counts() => self.count_given_up(ticket.word, now),
+            _ => self.settle_otherwise(ticket, end, now),
+        }
+    }
+
+    #[inline(never)]
+    fn settle_otherwise(&self, ticket: Ticket, end: End, now: Moment) {
+        let counted = match end {
+            End::Throttled(wait) => self.throttled_as(wait),
+            end => end,
+        };
+        if ticket.is_trial() {
+            self.settle_trial(ticket, counted, now);
+        } else if ticket.word.kind().counts() {
+            match counted {
+                End::Success => self.count_success(ticket.word, now),
+                End::Failure => self.count_failure(ticket.word, now),
+                End::Throttled(_) | End::Nothing | End::Abandoned | End::LostRace => {}
+            }
+            if let End::Throttled(Some(wait)) = end {
+                self.pause(ticket.word, wait, now);
+            }
+        }
+    }
+
+    /// What the end of a throttled call counts as.
+    #[cold]
+    fn throttled_as(&self, wait: Option<Duration>) -> End {
+        match self.family.config().throttled_as.map(End::of) {
+            None | Some(End::Throttled(_)) => End::Throttled(wait),
+            Some(end) => end,
         }
     }
 
@@ -143,9 +182,24 @@ impl Core {
     /// let nothing through, and a half-open one listens to its trials.
     pub(crate) fn record(&self, end: End, now: Moment) {
         let word = self.word();
-        if word.is_closed() {
+        if word.kind().counts() {
             self.settle(Ticket { word }, end, now);
         }
+    }
+
+    /// Whether it matters how long calls take.
+    #[inline]
+    pub(crate) fn times_calls(&self) -> bool {
+        self.family.live().slow_call().is_some()
+    }
+
+    #[cold]
+    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+        self.family.live().slow_call().is_some_and(|slow| took >= slow)
+    }
+
+    pub(crate) fn family(&self) -> &Family {
+        &self.family
     }
 
     #[inline]
@@ -158,68 +212,62 @@ impl Core {
         Word(self.state.load(Ordering::Relaxed))
     }
 
+    /// Whether the period of `word` still lasts. A hint: it may be over a moment later.
+    fn is_current(&self, word: Word) -> bool {
+        Word(self.state.load(Ordering::Relaxed)).is_same_period(word)
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_make(|| Rare::new(&self.family))
+    }
+
+    fn cold(&self) -> MutexGuard<'_, Cold> {
+        lock(&self.rare().cold)
+    }
+}
+
+impl Rare {
+    fn new(family: &Family) -> Rare {
+        let times = OpenTimes::new(&family.config());
+        let cold = Cold { half_open: HalfOpen::new(), times, transitions: TransitionQueue::default() };
+        Rare {
+            until: AtomicU64::new(0),
+            span: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            cold: Mutex::new(cold),
+        }
+    }
+
     fn until(&self) -> Moment {
         Moment::from_nanos(self.until.load(Ordering::Relaxed))
     }
 
-    /// Whether `word` is still the state. A hint: it may be over a moment later.
-    fn is_current(&self, word: Word) -> bool {
-        self.state.load(Ordering::Relaxed) == word.0
+    /// For so long from `at` on. Under the lock, and before the word that says so.
+    fn refuse_for(&self, span: Duration, at: Moment) {
+        self.span.store(crate::clock::nanos(span), Ordering::Relaxed);
+        self.until.store((at + span).nanos(), Ordering::Relaxed);
+    }
+
+    /// How much is left at `now`; none if it is for ever.
+    fn time_left(&self, now: Moment) -> Option<Duration> {
+        let (until, span) = (self.until(), Duration::from_nanos(self.span.load(Ordering::Relaxed)));
+        (!until.is_never()).then(|| until.since(now).min(span))
     }
 }
 
-/// Closed: counting, and the change to open.
-impl Core {
-    #[inline]
-    fn count_success(&self, word: Word, now: Moment) {
-        let generation = word.generation();
-        if self.settings.consecutive.is_some() {
-            self.streak.success(generation);
-        }
-        if let Some(rule) = &self.settings.rate
-            && self.rate.success(rule, generation, now, || self.is_current(word))
-        {
-            self.trip(word, Cause::FailureRate, now);
-        }
-    }
-
-    /// Counts under both rules before either decides, so that a transition shows the failure that caused it.
-    fn count_failure(&self, word: Word, now: Moment) {
-        let generation = word.generation();
-        let in_a_row = self.settings.consecutive.is_some_and(|most| self.streak.failure(generation) >= most);
-        let rate = self.settings.rate.as_ref();
-        let share = rate.is_some_and(|rule| self.rate.failure(rule, generation, now, || self.is_current(word)));
-        if in_a_row {
-            self.trip(word, Cause::ConsecutiveFailures, now);
-        } else if share {
-            self.trip(word, Cause::FailureRate, now);
-        }
-    }
-
-    /// Opens the breaker, unless the closed period of `word` is over.
-    #[cold]
-    #[inline(never)]
-    fn trip(&self, word: Word, cause: Cause, now: Moment) {
-        let mut cold = lock(&self.cold);
-        if self.word_locked(&cold) == word {
-            self.open(&mut cold, cause, now, now);
-        }
-        self.deliver(cold);
-    }
-}
-
-/// Open and half-open: admission.
+/// Admission where the breaker is not simply closed.
 impl Core {
     #[cold]
     #[inline(never)]
     fn admit(&self, word: Word, now: Moment) -> Result<Ticket, Refused> {
-        if word.state() == State::Open {
-            let until = self.until();
-            if until > now {
-                return Err(self.refuse_until(until, now));
-            }
+        let rare = self.rare();
+        match word.kind() {
+            Kind::Open | Kind::Paused if rare.until() > now => return Err(self.refuse(word, rare.time_left(now))),
+            Kind::MetricsOnly | Kind::Disabled => return Ok(Ticket { word }),
+            Kind::Isolated => return Err(self.refuse(word, None)),
+            _ => {}
         }
-        let mut cold = lock(&self.cold);
+        let mut cold = self.cold();
         let answer = self.admit_locked(&mut cold, now);
         self.deliver(cold);
         answer
@@ -228,22 +276,24 @@ impl Core {
     /// Makes every change that is due at `now` and answers from the state that is left. An expired period is open, and
     /// half-open again if that is over too; the trials of the new period have not expired, so this ends.
     fn admit_locked(&self, cold: &mut Cold, now: Moment) -> Result<Ticket, Refused> {
+        let rare = self.rare();
+        let config = self.family.config();
         loop {
             let word = self.word_locked(cold);
-            match word.state() {
-                State::Closed => return Ok(Ticket { word }),
-                State::Open => {
-                    let until = self.until();
-                    if until > now {
-                        return Err(self.refuse_until(until, now));
-                    }
-                    self.change(cold, State::HalfOpen, Cause::OpenTimeOver, now, now);
+            match word.kind() {
+                Kind::Closed | Kind::MetricsOnly | Kind::Disabled => return Ok(Ticket { word }),
+                Kind::Isolated => return Err(self.refuse(word, None)),
+                Kind::Open | Kind::Paused if rare.until() > now => return Err(self.refuse(word, rare.time_left(now))),
+                Kind::Paused => self.state.store(word.within(Kind::Closed).0, Ordering::Release),
+                Kind::Open => {
+                    self.change(cold, Kind::HalfOpen, Cause::OpenTimeOver, now, now);
                     cold.half_open = HalfOpen::new();
                 }
-                State::HalfOpen => match cold.half_open.admit(&self.settings.config, now) {
+                Kind::HalfOpen => match cold.half_open.admit(&config, now) {
                     Admission::Trial => return Ok(Ticket { word }),
-                    Admission::Refused(retry_after) => return Err(self.refuse(retry_after)),
-                    Admission::Expired(expiry) => self.open(cold, Cause::TrialExpired, expiry, now),
+                    Admission::Refused(retry_after) => return Err(self.refuse(word, retry_after)),
+                    Admission::Expired(expiry) => self.open(cold, &config, Cause::TrialExpired, expiry, now),
+                    Admission::Decided(step) => self.follow(cold, &config, step, now),
                 },
             }
         }
@@ -256,24 +306,16 @@ impl Core {
         let mut unwinding = PlaceBack { core: self, ticket: Some(ticket), now };
         let limit = inner_limit();
         unwinding.ticket = None;
-        let mut cold = lock(&self.cold);
+        let config = self.family.config();
+        let mut cold = self.cold();
         if self.word_locked(&cold) == ticket.word {
-            cold.half_open.extend(now + self.settings.config.time_for_trial(limit));
+            cold.half_open.extend(now + config.time_for_trial(limit));
         }
     }
 
-    fn refuse_until(&self, until: Moment, now: Moment) -> Refused {
-        self.refuse((!until.is_never()).then(|| self.open_time_left(until, now)))
-    }
-
-    fn refuse(&self, retry_after: Option<Duration>) -> Refused {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
-        Refused { retry_after }
-    }
-
-    /// Never more than the open time: before its start, on a clock that stepped back, none of it has passed.
-    fn open_time_left(&self, until: Moment, now: Moment) -> Duration {
-        until.since(now).min(self.settings.config.open_for)
+    fn refuse(&self, word: Word, retry_after: Option<Duration>) -> Refused {
+        self.rare().rejected.fetch_add(1, Ordering::Relaxed);
+        Refused { retry_after, is_pause: word.kind() == Kind::Paused }
     }
 }
 
@@ -282,13 +324,11 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn settle_trial(&self, ticket: Ticket, end: End, now: Moment) {
-        let mut cold = lock(&self.cold);
+        let config = self.family.config();
+        let mut cold = self.cold();
         if self.word_locked(&cold) == ticket.word {
-            match cold.half_open.settle(&self.settings.config, end, now) {
-                Step::Stay => {}
-                Step::Close => self.change(&mut cold, State::Closed, Cause::TrialsSucceeded, now, now),
-                Step::Reopen(cause) => self.open(&mut cold, cause, now, now),
-            }
+            let step = cold.half_open.settle(&config, end, now);
+            self.follow(&mut cold, &config, step, now);
         }
         self.deliver(cold);
     }
@@ -296,20 +336,38 @@ impl Core {
 
 /// Changes of state. Whoever passes `&mut Cold` has the lock.
 impl Core {
-    fn open(&self, cold: &mut Cold, cause: Cause, at: Moment, now: Moment) {
-        let until = at + self.settings.config.open_for;
-        self.until.store(until.nanos(), Ordering::Relaxed);
-        self.change(cold, State::Open, cause, at, now);
+    fn follow(&self, cold: &mut Cold, config: &BreakerConfig, step: Step, now: Moment) {
+        match step {
+            Step::Stay => {}
+            Step::Close => self.change(cold, Kind::Closed, Cause::TrialsSucceeded, now, now),
+            Step::Reopen(cause) => self.open(cold, config, cause, now, now),
+        }
     }
 
-    fn change(&self, cold: &mut Cold, to: State, cause: Cause, at: Moment, now: Moment) {
+    fn open(&self, cold: &mut Cold, config: &BreakerConfig, cause: Cause, at: Moment, now: Moment) {
+        let span = cold.times.open(config, at);
+        self.rare().refuse_for(span, at);
+        self.change(cold, Kind::Open, cause, at, now);
+    }
+
+    /// Every change of state comes through here.
+    fn change(&self, cold: &mut Cold, to: Kind, cause: Cause, at: Moment, now: Moment) {
         let word = self.word_locked(cold);
-        if !self.settings.config.listeners.is_empty() {
+        let (from, to_state) = (word.state(), to.state());
+        if from != to_state && !self.family.config().listeners.is_empty() {
             let counts = self.counts_locked(cold, now);
-            let from = word.state();
-            cold.transitions.push(Transition { from, to, cause, counts, at });
+            let span = || Duration::from_nanos(self.rare().span.load(Ordering::Relaxed));
+            let open_for = (to == Kind::Open).then(span);
+            let key = self.key.clone();
+            cold.transitions.push(Transition { from, to: to_state, cause, counts, at, open_for, key });
         }
         self.state.store(word.next(to).0, Ordering::Release);
+        cold.times.enter(to.counts(), now);
+        if to.counts()
+            && let Some(window) = &self.count_window
+        {
+            window.begin();
+        }
     }
 
     /// Leaves the lock, and tells the listeners what is in the queue unless another thread is about it.
@@ -319,8 +377,8 @@ impl Core {
         }
         while let Some(transition) = cold.transitions.next() {
             drop(cold);
-            self.settings.config.listeners.tell(&transition);
-            cold = lock(&self.cold);
+            self.family.config().listeners.tell(&transition);
+            cold = self.cold();
         }
     }
 }

@@ -48,6 +48,10 @@ impl Streak {
         if age(seen, generation) == 0 { failures_of(seen) } else { 0 }
     }
 
+    pub(super) fn was_used(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     #[cold]
     fn forget(&self, mut seen: u64, generation: u64) {
         while age(seen, generation) == 0 && failures_of(seen) != 0 {

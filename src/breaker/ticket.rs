@@ -1,45 +1,98 @@
 use std::time::Duration;
 
 use super::transition::State;
+use crate::error;
+use crate::verdict::Verdict;
 
-/// A breaker's state in one word: `generation: 62 | state: 2`.
+/// A breaker's state in one word: `generation: 61 | kind: 3`.
 ///
-/// Every change of state raises the generation, so no word ever comes back and two equal words mean that nothing
-/// happened in between.
+/// Every change of state raises the generation, so no word ever comes back, and a verdict whose generation is the present
+/// one is of the present period. A pause is no change of state: it turns `Closed` into `Paused` and back within one
+/// generation, so that the calls that are under way still count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
+/// What a breaker does with calls, in as much detail as admission needs. `Closed` is zero: it is what every call tests for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Kind {
+    Closed = 0,
+    /// Closed, but a dependency asked for patience.
+    Paused,
+    Open,
+    HalfOpen,
+    MetricsOnly,
+    Disabled,
+    Isolated,
+}
+
 impl Word {
     /// Closed, in generation 0.
-    pub(super) const FIRST: Word = Word(CLOSED);
+    pub(super) const FIRST: Word = Word(Kind::Closed as u64);
 
-    #[inline]
-    pub(super) fn state(self) -> State {
-        match self.0 & STATE_BITS {
-            CLOSED => State::Closed,
-            OPEN => State::Open,
-            _ => State::HalfOpen,
+    pub(super) fn kind(self) -> Kind {
+        match self.0 & KIND_BITS {
+            0 => Kind::Closed,
+            1 => Kind::Paused,
+            2 => Kind::Open,
+            3 => Kind::HalfOpen,
+            4 => Kind::MetricsOnly,
+            5 => Kind::Disabled,
+            _ => Kind::Isolated,
         }
+    }
+
+    pub(super) fn state(self) -> State {
+        self.kind().state()
     }
 
     #[inline]
     pub(super) fn is_closed(self) -> bool {
-        self.0 & STATE_BITS == CLOSED
+        self.0 & KIND_BITS == Kind::Closed as u64
     }
 
     #[inline]
     pub(super) fn generation(self) -> u64 {
-        self.0 >> STATE_WIDTH
+        self.0 >> KIND_WIDTH
     }
 
-    /// The word of `state` in the next generation.
-    pub(super) fn next(self, state: State) -> Word {
-        let bits = match state {
-            State::Closed => CLOSED,
-            State::Open => OPEN,
-            State::HalfOpen => HALF_OPEN,
-        };
-        Word((self.generation() + 1) << STATE_WIDTH | bits)
+    /// Whether no change of state lies between the two words.
+    #[inline]
+    pub(super) fn is_same_period(self, other: Word) -> bool {
+        self.generation() == other.generation()
+    }
+
+    /// The word of `kind` in the next generation.
+    pub(super) fn next(self, kind: Kind) -> Word {
+        Word((self.generation() + 1) << KIND_WIDTH | kind as u64)
+    }
+
+    /// The word of `kind` in the same generation.
+    pub(super) fn within(self, kind: Kind) -> Word {
+        Word(self.generation() << KIND_WIDTH | kind as u64)
+    }
+}
+
+impl Kind {
+    pub(super) fn state(self) -> State {
+        match self {
+            Kind::Closed | Kind::Paused => State::Closed,
+            Kind::Open => State::Open,
+            Kind::HalfOpen => State::HalfOpen,
+            Kind::MetricsOnly => State::MetricsOnly,
+            Kind::Disabled => State::Disabled,
+            Kind::Isolated => State::Isolated,
+        }
+    }
+
+    /// Whether a rule that is met opens the breaker.
+    pub(super) fn may_trip(self) -> bool {
+        matches!(self, Kind::Closed | Kind::Paused)
+    }
+
+    /// Whether calls are counted in the window.
+    pub(super) fn counts(self) -> bool {
+        self.may_trip() || self == Kind::MetricsOnly
     }
 }
 
@@ -56,7 +109,7 @@ impl Ticket {
     /// Whether the call is a trial of a half-open breaker.
     #[inline]
     pub(crate) fn is_trial(self) -> bool {
-        !self.word.is_closed()
+        !self.word.is_closed() && self.word.kind() == Kind::HalfOpen
     }
 }
 
@@ -65,6 +118,19 @@ impl Ticket {
 pub(crate) struct Refused {
     /// How long every call will be refused; none if a trial may end at any moment, or if it is for ever.
     pub(crate) retry_after: Option<Duration>,
+    /// The breaker is closed, and refuses because the dependency asked for patience.
+    pub(crate) is_pause: bool,
+}
+
+impl Refused {
+    pub(super) fn kind(self) -> error::Kind {
+        let retry_after = self.retry_after;
+        if self.is_pause {
+            error::Kind::RateLimited { retry_after }
+        } else {
+            error::Kind::CircuitOpen { retry_after }
+        }
+    }
 }
 
 /// How an admitted call ended, as far as a breaker cares.
@@ -78,10 +144,22 @@ pub(crate) enum End {
     Throttled(Option<Duration>),
     /// The caller gave up.
     Abandoned,
+    /// Another lane of its hedge was faster.
+    LostRace,
 }
 
-const STATE_WIDTH: u32 = 2;
-const STATE_BITS: u64 = (1 << STATE_WIDTH) - 1;
-const CLOSED: u64 = 0;
-const OPEN: u64 = 1;
-const HALF_OPEN: u64 = 2;
+impl End {
+    /// The breaker's columns of the table at [`Verdict`].
+    #[inline]
+    pub(super) fn of(verdict: Verdict) -> End {
+        match verdict {
+            Verdict::Success | Verdict::Permanent => End::Success,
+            Verdict::Transient | Verdict::Fatal => End::Failure,
+            Verdict::Throttled { retry_after } => End::Throttled(retry_after),
+            Verdict::Ignored | Verdict::Rejected { .. } => End::Nothing,
+        }
+    }
+}
+
+const KIND_WIDTH: u32 = 3;
+const KIND_BITS: u64 = (1 << KIND_WIDTH) - 1;

@@ -30,6 +30,7 @@ pub use self::deadline::Deadline;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::manual::ManualClock;
 pub use self::moment::Moment;
+pub(crate) use self::moment::nanos;
 pub use self::sleep::Sleep;
 
 /// The source of time of a call: what its policies read, sleep on and date things with.

@@ -79,7 +79,7 @@ impl Add<Duration> for Moment {
 
 /// The whole of `duration` in nanoseconds, or `u64::MAX` where it does not fit.
 #[inline]
-pub(super) const fn nanos(duration: Duration) -> u64 {
+pub(crate) const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(NANOS_PER_SEC).saturating_add(duration.subsec_nanos() as u64)
 }
 

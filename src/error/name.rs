@@ -1,6 +1,6 @@
 //! Names of executors and policies, interned so that errors and events carry them for free.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use super::config::ConfigError;
 /// `Copy`: an error or an event names its origin without counting references. The
 /// text is kept for the life of the program, which is why the number of different names is bounded by [`MAX_NAMES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Name(&'static str);
+pub struct Name(&'static &'static str);
 
 impl Name {
     /// Interns `text`: the same text gives the same name.
@@ -30,8 +30,10 @@ impl Name {
         if names.len() >= MAX_NAMES {
             return Err(ConfigError::new("name", text, "a program may use at most 4096 different names"));
         }
-        let kept: &'static str = Box::leak(text.into());
-        names.insert(kept);
+        let text: &'static str = Box::leak(text.into());
+        // One word for a name, where handles are many.
+        let kept: &'static &'static str = Box::leak(Box::new(text));
+        names.insert(text, kept);
         Ok(Name(kept))
     }
 
@@ -57,7 +59,7 @@ impl fmt::Display for Name {
 /// How many different names one program may use: names are dependencies, of which even a large service has dozens.
 pub const MAX_NAMES: usize = 4096;
 
-static NAMES: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
+static NAMES: LazyLock<Mutex<HashMap<&'static str, &'static &'static str>>> = LazyLock::new(Mutex::default);
 
 #[cfg(test)]
 mod tests {

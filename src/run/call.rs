@@ -88,6 +88,12 @@ impl<'run, E> Call<'run, E> {
         self.scope().core.context
     }
 
+    /// What the call is about, for keyed policies: [`Context::with_key`].
+    #[must_use]
+    pub fn key(&self) -> Option<&'run str> {
+        self.context().key()
+    }
+
     /// The clock of the run.
     #[must_use]
     pub fn clock(&self) -> &'run Clock {

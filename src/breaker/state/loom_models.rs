@@ -3,11 +3,15 @@
 //!
 //! `RUSTFLAGS="--cfg steadfast_loom" cargo test --lib --release loom_`
 
+mod by_hand;
+mod windows;
+
 use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
 use crate::breaker::rule::TripRule;
+use crate::breaker::transition::State;
 
 const WIDTH: Duration = Duration::from_secs(1);
 const OPEN_TIME: Duration = Duration::from_secs(30);
@@ -27,6 +31,10 @@ fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
     builder.check(check);
+}
+
+fn breaker(config: BreakerConfig) -> Core {
+    Core::new(std::sync::Arc::new(Family::new(config, false)), None)
 }
 
 fn acquire(core: &Core, now: Moment) -> Result<Ticket, Refused> {
@@ -52,6 +60,14 @@ fn race(core: &Arc<Core>, mut threads: Vec<Vec<(Ticket, End, Moment)>>) {
     }
 }
 
+/// Runs both at once.
+fn both(core: &Arc<Core>, other: impl FnOnce(&Core) + Send + 'static, own: impl FnOnce(&Core)) {
+    let its = Arc::clone(core);
+    let thread = thread::spawn(move || other(&its));
+    own(core);
+    thread.join().expect("a model thread does not panic");
+}
+
 fn fail_once(core: &Core, now: Moment) {
     let ticket = acquire(core, now).expect("closed");
     core.settle(ticket, End::Failure, now);
@@ -59,7 +75,7 @@ fn fail_once(core: &Core, now: Moment) {
 
 /// A breaker whose trial is due at the returned moment.
 fn opened(config: BreakerConfig) -> (Arc<Core>, Moment) {
-    let core = Arc::new(Core::new(config));
+    let core = Arc::new(breaker(config));
     fail_once(&core, bucket(0));
     assert_eq!(core.word().state(), State::Open);
     (core, bucket(0) + OPEN_TIME)
@@ -68,7 +84,7 @@ fn opened(config: BreakerConfig) -> (Arc<Core>, Moment) {
 #[test]
 fn loom_records_of_the_same_new_bucket_are_both_counted() {
     model(|| {
-        let core = Arc::new(Core::new(config(100)));
+        let core = Arc::new(breaker(config(100)));
         let old = acquire(&core, bucket(0)).expect("closed");
         core.settle(old, End::Success, bucket(0));
         race(&core, vec![vec![(old, End::Success, bucket(2))], vec![(old, End::Success, bucket(2))]]);
@@ -79,7 +95,7 @@ fn loom_records_of_the_same_new_bucket_are_both_counted() {
 #[test]
 fn loom_a_late_record_does_not_undo_the_rotation() {
     model(|| {
-        let core = Arc::new(Core::new(config(100)));
+        let core = Arc::new(breaker(config(100)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         core.settle(ticket, End::Failure, bucket(0));
         let (late, present) = ((ticket, End::Failure, bucket(0)), (ticket, End::Failure, bucket(2)));
@@ -92,7 +108,7 @@ fn loom_a_late_record_does_not_undo_the_rotation() {
 #[test]
 fn loom_a_success_that_reaches_the_minimum_beside_a_failure_trips() {
     model(|| {
-        let core = Arc::new(Core::new(config(2)));
+        let core = Arc::new(breaker(config(2)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         race(&core, vec![vec![(ticket, End::Failure, bucket(0))], vec![(ticket, End::Success, bucket(0))]]);
         assert_eq!(core.word().state(), State::Open);
@@ -102,7 +118,7 @@ fn loom_a_success_that_reaches_the_minimum_beside_a_failure_trips() {
 #[test]
 fn loom_two_failures_that_reach_the_minimum_together_trip() {
     model(|| {
-        let core = Arc::new(Core::new(config(2)));
+        let core = Arc::new(breaker(config(2)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         let failure = vec![(ticket, End::Failure, bucket(0))];
         race(&core, vec![failure.clone(), failure]);
@@ -113,7 +129,7 @@ fn loom_two_failures_that_reach_the_minimum_together_trip() {
 #[test]
 fn loom_two_failures_across_the_edge_of_a_bucket_trip() {
     model(|| {
-        let core = Arc::new(Core::new(config(2)));
+        let core = Arc::new(breaker(config(2)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         let failure = |number| vec![(ticket, End::Failure, bucket(number))];
         race(&core, vec![failure(0), failure(1)]);
@@ -124,7 +140,7 @@ fn loom_two_failures_across_the_edge_of_a_bucket_trip() {
 #[test]
 fn loom_old_failures_are_not_held_against_a_rotated_window() {
     model(|| {
-        let core = Arc::new(Core::new(config(4)));
+        let core = Arc::new(breaker(config(4)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         for (end, number) in [(End::Success, 0), (End::Failure, 0), (End::Success, 1), (End::Success, 1)] {
             core.settle(ticket, end, bucket(number));
@@ -138,7 +154,7 @@ fn loom_old_failures_are_not_held_against_a_rotated_window() {
 #[test]
 fn loom_enough_is_not_stored_past_a_failure() {
     model(|| {
-        let core = Arc::new(Core::new(config(3)));
+        let core = Arc::new(breaker(config(3)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         core.settle(ticket, End::Failure, bucket(0));
         let success = vec![(ticket, End::Success, bucket(0))];
@@ -150,7 +166,7 @@ fn loom_enough_is_not_stored_past_a_failure() {
 #[test]
 fn loom_old_failures_decide_with_the_first_record_of_a_bucket() {
     model(|| {
-        let core = Arc::new(Core::new(config(2)));
+        let core = Arc::new(breaker(config(2)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         for (end, now) in [(End::Success, 0), (End::Success, 0), (End::Success, 0), (End::Failure, 1)] {
             core.settle(ticket, end, bucket(now));
@@ -165,10 +181,10 @@ fn loom_old_failures_decide_with_the_first_record_of_a_bucket() {
 #[test]
 fn loom_a_breaker_trips_exactly_once() {
     model(|| {
-        let core = Arc::new(Core::new(config(1)));
+        let core = Arc::new(breaker(config(1)));
         let ticket = acquire(&core, bucket(0)).expect("closed");
         race(&core, vec![vec![(ticket, End::Failure, bucket(0))], vec![(ticket, End::Failure, bucket(0))]]);
-        assert_eq!(core.word(), Word::FIRST.next(State::Open));
+        assert_eq!(core.word(), Word::FIRST.next(Kind::Open));
     });
 }
 
@@ -176,17 +192,17 @@ fn loom_a_breaker_trips_exactly_once() {
 fn loom_failures_in_a_row_trip_exactly_once() {
     model(|| {
         let rule = TripRule::consecutive(2);
-        let core = Arc::new(Core::new(BreakerConfig::default().rule(rule)));
+        let core = Arc::new(breaker(BreakerConfig::default().rule(rule)));
         let failure = vec![(acquire(&core, bucket(0)).expect("closed"), End::Failure, bucket(0))];
         race(&core, vec![failure.clone(), failure.clone(), failure]);
-        assert_eq!(core.word(), Word::FIRST.next(State::Open));
+        assert_eq!(core.word(), Word::FIRST.next(Kind::Open));
     });
 }
 
 #[test]
 fn loom_who_sees_the_breaker_open_sees_until_when() {
     model(|| {
-        let core = Arc::new(Core::new(config(1)));
+        let core = Arc::new(breaker(config(1)));
         let failing = Arc::clone(&core);
         let other = thread::spawn(move || fail_once(&failing, bucket(0)));
         match acquire(&core, bucket(0)) {
@@ -231,7 +247,7 @@ fn loom_a_verdict_beside_the_expiry_counts_once_or_not_at_all() {
 #[test]
 fn loom_a_verdict_of_an_earlier_generation_stays_outside_of_the_window() {
     model(|| {
-        let core = Arc::new(Core::new(config(1)));
+        let core = Arc::new(breaker(config(1)));
         let old = acquire(&core, bucket(0)).expect("closed");
         fail_once(&core, bucket(0));
         let now = bucket(0) + OPEN_TIME;
@@ -245,7 +261,7 @@ fn loom_a_verdict_of_an_earlier_generation_stays_outside_of_the_window() {
 #[test]
 fn loom_a_verdict_of_an_earlier_generation_does_not_undo_a_record() {
     model(|| {
-        let core = Arc::new(Core::new(config(2)));
+        let core = Arc::new(breaker(config(2)));
         let old = acquire(&core, bucket(0)).expect("closed");
         fail_once(&core, bucket(0));
         fail_once(&core, bucket(0));

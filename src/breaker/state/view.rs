@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Cold, Core};
-use crate::breaker::rate::Totals;
+use super::{Cold, Core, Kind, Word};
+use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Counts, State};
+use crate::keyed::member::sealed::Standing;
 use crate::clock::Moment;
-use crate::sync::{Ordering, lock};
+use crate::sync::Ordering;
 
 impl Core {
     /// The state that a call at `now` would find, made or yet to be made: half-open as soon as a trial is due.
@@ -14,51 +15,103 @@ impl Core {
         self.outlook(now).0
     }
 
-    /// How long calls will be refused because the breaker is open: zero in the other states.
+    /// How long calls will be refused because the breaker is open: zero in the other states, for ever while isolated.
     pub(crate) fn remaining_open(&self, now: Moment) -> Duration {
         self.outlook(now).1
     }
 
     /// What is counted in the present state.
     pub(crate) fn counts(&self, now: Moment) -> Counts {
-        self.counts_locked(&lock(&self.cold), now)
+        let word = self.word();
+        if word.kind().counts() {
+            // No lock: an overtaken look sees the window of a period that is just over.
+            return self.counts_closed(word, now);
+        }
+        let cold = self.cold();
+        self.counts_locked(&cold, now)
     }
 
     /// The state at `now` and how long it will be open.
     fn outlook(&self, now: Moment) -> (State, Duration) {
-        if self.word().is_closed() {
+        let word = self.word();
+        if word.is_closed() {
             return (State::Closed, Duration::ZERO);
         }
-        let cold = lock(&self.cold);
-        let config = &self.settings.config;
-        let until = match self.word_locked(&cold).state() {
-            State::Closed => return (State::Closed, Duration::ZERO),
-            State::Open => Some(self.until()),
-            State::HalfOpen => cold.half_open.expired(config, now).map(|expiry| expiry + config.open_for),
-        };
-        match until {
-            Some(until) if until > now => (State::Open, self.open_time_left(until, now)),
-            _ => (State::HalfOpen, Duration::ZERO),
+        let (rare, cold) = (self.rare(), self.cold());
+        let word = self.word_locked(&cold);
+        match word.kind() {
+            Kind::Open if rare.until() > now => (State::Open, rare.time_left(now).unwrap_or(Duration::MAX)),
+            Kind::Open => (State::HalfOpen, Duration::ZERO),
+            Kind::HalfOpen => self.outlook_of_trials(&cold, now),
+            Kind::Isolated => (State::Isolated, Duration::MAX),
+            Kind::Closed | Kind::Paused | Kind::MetricsOnly | Kind::Disabled => (word.state(), Duration::ZERO),
         }
+    }
+
+    /// An expired period is open, as soon as somebody looks, and that may be over as well.
+    fn outlook_of_trials(&self, cold: &Cold, now: Moment) -> (State, Duration) {
+        let config = self.family.config();
+        let Some(expiry) = cold.half_open.expired(&config, now) else { return (State::HalfOpen, Duration::ZERO) };
+        let span = cold.times.next(&config, expiry);
+        let until = expiry + span;
+        if until > now { (State::Open, until.since(now).min(span)) } else { (State::HalfOpen, Duration::ZERO) }
+    }
+
+    /// What a map of breakers must know of one that is not closed; none for one that is.
+    pub(in crate::breaker) fn standing_by_state(&self) -> Option<Standing> {
+        if self.word().is_closed() {
+            return None;
+        }
+        let cold = self.cold();
+        match self.word_locked(&cold).kind() {
+            Kind::Closed => None,
+            Kind::Isolated => Some(Standing::Pinned),
+            Kind::HalfOpen if cold.half_open.has_trials() => Some(Standing::Pinned),
+            Kind::Paused | Kind::Open | Kind::HalfOpen | Kind::MetricsOnly | Kind::Disabled => Some(Standing::Engaged),
+        }
+    }
+
+    /// Whether it has ever counted anything, or changed its state.
+    pub(in crate::breaker) fn was_used(&self) -> bool {
+        self.word() != Word::FIRST || self.streak.was_used() || self.tally.was_used() || self.count_window.is_some()
     }
 
     pub(super) fn counts_locked(&self, cold: &Cold, now: Moment) -> Counts {
         let word = self.word_locked(cold);
-        let counts = match word.state() {
-            State::Closed => self.counts_closed(word.generation(), now),
-            State::Open => Counts::default(),
-            State::HalfOpen => cold.half_open.counts(),
-        };
-        Counts { rejected: self.rejected.load(Ordering::Relaxed), ..counts }
+        if word.kind().counts() {
+            return self.counts_closed(word, now);
+        }
+        let counts = if word.kind() == Kind::HalfOpen { cold.half_open.counts() } else { Counts::default() };
+        Counts { rejected: self.rejected(), ..counts }
     }
 
-    fn counts_closed(&self, generation: u64, now: Moment) -> Counts {
-        let rate = self.settings.rate.as_ref();
-        let totals = rate.map_or_else(Totals::default, |rule| self.rate.totals(rule, generation, now));
+    pub(super) fn rejected(&self) -> u64 {
+        self.rare.get().map_or(0, |rare| rare.rejected.load(Ordering::Relaxed))
+    }
+
+    fn counts_closed(&self, word: Word, now: Moment) -> Counts {
+        let thresholds = self.family.thresholds();
+        let totals = match (self.place(word, now), &self.count_window) {
+            (Some(place), _) => self.tally.read(place.bucket().epoch(), &thresholds).1,
+            (None, Some(window)) => {
+                let held = window.read();
+                Totals { failures: held.failures, successes: held.calls - held.failures, ..Totals::default() }
+            }
+            (None, None) => Totals::default(),
+        };
+        Counts { rejected: self.rejected(), ..self.counts_of(word, totals) }
+    }
+
+    /// The counts of a closed period whose window holds `totals`.
+    pub(super) fn counts_of(&self, word: Word, totals: Totals) -> Counts {
+        let streak = self.family.live().streak();
+        let in_a_row = if streak.is_set() { self.streak.failures(streak.tag(word.generation())) } else { 0 };
         Counts {
             calls: totals.calls(),
             failures: totals.failures,
-            consecutive_failures: u64::from(self.streak.failures(generation)),
+            slow: totals.all_slow(),
+            slow_given_up: totals.given_up,
+            consecutive_failures: u64::from(in_a_row),
             ..Counts::default()
         }
     }

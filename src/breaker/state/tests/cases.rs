@@ -12,7 +12,7 @@ use super::*;
 fn half_open_stampede() {
     const CALLERS: usize = 64;
     for _ in 0..20 {
-        let core = Core::new(consecutive(1));
+        let core = breaker(consecutive(1));
         call(&core, End::Failure, at(0));
         let (barrier, granted) = (Barrier::new(CALLERS), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -32,7 +32,7 @@ fn half_open_stampede() {
 
 #[test]
 fn first_probe_not_counted() {
-    let core = Core::new(consecutive(1).trials(3).successes_to_close(3));
+    let core = breaker(consecutive(1).trials(3).successes_to_close(3));
     call(&core, End::Failure, at(0));
     let answers = (0..10).map(|_| acquire(&core, at(30_000))).collect::<Vec<_>>();
     assert_eq!(answers.iter().map(Result::is_ok).collect::<Vec<_>>()[..4], [true, true, true, false]);
@@ -47,7 +47,7 @@ fn first_probe_not_counted() {
 /// (That a permit cannot be settled twice is the permit's part.)
 #[test]
 fn permits_grow_on_release() {
-    let core = Core::new(consecutive(1).trials(2).successes_to_close(100));
+    let core = breaker(consecutive(1).trials(2).successes_to_close(100));
     let closed = acquire(&core, at(0)).expect("closed");
     call(&core, End::Failure, at(0));
     let first = acquire(&core, at(30_000)).expect("due");
@@ -65,7 +65,7 @@ fn permits_grow_on_release() {
 #[test]
 fn stale_half_open_result() {
     let config = consecutive(1).trials(2).successes_to_close(2).open_for(Duration::from_secs(5));
-    let core = Core::new(config.trial_deadline(Duration::from_secs(60)));
+    let core = breaker(config.trial_deadline(Duration::from_secs(60)));
     call(&core, End::Failure, at(0));
     let a = acquire(&core, at(5_000)).expect("era 1");
     let b = acquire(&core, at(5_000)).expect("era 1");
@@ -85,7 +85,7 @@ fn stale_half_open_result() {
 #[test]
 fn closed_era_result_decides_half_open() {
     for late in [End::Success, End::Failure] {
-        let core = Core::new(rate(10).open_for(Duration::from_secs(1)));
+        let core = breaker(rate(10).open_for(Duration::from_secs(1)));
         let mut calls = (0..100).map(|_| acquire(&core, at(0)).expect("closed")).collect::<Vec<_>>();
         calls.drain(..10).for_each(|ticket| core.settle(ticket, End::Failure, at(0)));
         let probe = acquire(&core, at(1_000)).expect("due");
@@ -104,7 +104,7 @@ fn closed_era_result_decides_half_open() {
 
 #[test]
 fn late_success_clears_open_deadline() {
-    let core = Core::new(consecutive(1));
+    let core = breaker(consecutive(1));
     let (first, second) = (acquire(&core, at(0)).expect("closed"), acquire(&core, at(0)).expect("closed"));
     core.settle(first, End::Failure, at(1_000));
     core.settle(second, End::Success, at(2_000));
@@ -116,7 +116,7 @@ fn late_success_clears_open_deadline() {
 #[test]
 fn late_failures_reopen_again() {
     let (config, log) = logging(consecutive(2).open_for(Duration::from_secs(5)));
-    let core = Core::new(config);
+    let core = breaker(config);
     let calls = (0..10).map(|_| acquire(&core, at(0)).expect("closed")).collect::<Vec<_>>();
     let mut probe = None;
     for (second, ticket) in (1..).zip(calls) {
@@ -139,7 +139,7 @@ fn late_failures_reopen_again() {
 fn close_and_open_race() {
     const CALLERS: usize = 100;
     let rule = TripRule::failure_rate(0.5).window(10, Duration::from_millis(5)).minimum_calls(10);
-    let core = Core::new(BreakerConfig::default().rule(rule).open_for(Duration::from_millis(50)));
+    let core = breaker(BreakerConfig::default().rule(rule).open_for(Duration::from_millis(50)));
     let (clock, barrier) = (AtomicU64::new(0), Barrier::new(CALLERS));
     let passed_at_the_end = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn close_and_open_race() {
 fn idle_window_keeps_old_buckets() {
     const SECOND: u64 = 1_000;
     for idle in [10 * SECOND, 25 * SECOND, 10 * 31_536_000 * SECOND, 100 * 31_536_000 * SECOND] {
-        let core = Core::new(rate(20));
+        let core = breaker(rate(20));
         (0..10).for_each(|second| core.record(End::Success, at(second * SECOND)));
         assert_eq!(core.counts(at(9 * SECOND)).calls, 10);
         let later = at(9 * SECOND + idle);
@@ -188,7 +188,7 @@ fn rotation_never_catches_up() {
     const YEARS: u64 = 10 * 31_536_000_000;
     let window = |buckets, width| {
         let rule = TripRule::failure_rate(0.5).window(buckets, Duration::from_millis(width));
-        Core::new(rate(20).rule(rule))
+        breaker(rate(20).rule(rule))
     };
     let core = window(3, 40_000);
     core.record(End::Success, at(0));
@@ -205,7 +205,7 @@ fn rotation_never_catches_up() {
 #[test]
 fn sparse_errors_open() {
     let rule = TripRule::failure_rate(1.0).window(5, Duration::from_secs(1)).minimum_calls(3);
-    let core = Core::new(rate(3).rule(rule));
+    let core = breaker(rate(3).rule(rule));
     for second in [0, 5, 6] {
         call(&core, End::Failure, at(second * 1_000));
     }
@@ -217,7 +217,7 @@ fn sparse_errors_open() {
 
 #[test]
 fn tumbling_window_exaggerates() {
-    let core = Core::new(rate(100));
+    let core = breaker(rate(100));
     for milli in 1_000..10_000 {
         core.record(End::Success, at(milli));
     }
@@ -232,7 +232,7 @@ fn tumbling_window_exaggerates() {
 /// There is no wall clock here to step; the monotonic one goes back by two milliseconds.
 #[test]
 fn wall_clock_step() {
-    let core = Core::new(consecutive(1));
+    let core = breaker(consecutive(1));
     call(&core, End::Failure, at(10_000));
     assert_eq!(core.remaining_open(at(9_998)), OPEN_TIME, "none of it has passed");
     assert_eq!(acquire(&core, at(9_998)), refused(Some(OPEN_TIME)));
@@ -241,7 +241,7 @@ fn wall_clock_step() {
     core.settle(trial, End::Throttled(Some(OPEN_TIME)), at(40_000));
     assert_eq!(acquire(&core, at(39_998)), refused(Some(OPEN_TIME)));
 
-    let core = Core::new(rate(3));
+    let core = breaker(rate(3));
     core.record(End::Failure, at(10_000));
     core.record(End::Failure, at(9_998));
     assert_eq!(core.counts(at(9_998)).failures, 2);
@@ -251,7 +251,7 @@ fn wall_clock_step() {
 
 #[test]
 fn half_open_needs_a_timer() {
-    let core = Core::new(consecutive(1).open_for(Duration::from_secs(5)));
+    let core = breaker(consecutive(1).open_for(Duration::from_secs(5)));
     call(&core, End::Failure, at(0));
     assert_eq!(core.state(at(4_999)), State::Open);
     assert_eq!(core.state(at(10_000)), State::HalfOpen);
@@ -261,7 +261,7 @@ fn half_open_needs_a_timer() {
 /// The lost trial is heard of as abandoned (here), or never (`an_expired_trial_reopens_counted_from_the_expiry`).
 #[test]
 fn cancelled_probe_sticks() {
-    let core = Core::new(consecutive(1).open_for(Duration::from_secs(5)));
+    let core = breaker(consecutive(1).open_for(Duration::from_secs(5)));
     call(&core, End::Failure, at(0));
     let probe = acquire(&core, at(7_000)).expect("due");
     core.settle(probe, End::Abandoned, at(8_000));
@@ -274,7 +274,7 @@ fn cancelled_probe_sticks() {
 #[test]
 fn min_calls_above_permitted_probes() {
     let config = rate(100).trials(10).successes_to_close(10).abandoned_trial(AbandonedTrial::Release);
-    let core = Core::new(config.open_for(Duration::from_secs(10)));
+    let core = breaker(config.open_for(Duration::from_secs(10)));
     (0..100).for_each(|_| core.record(End::Failure, at(0)));
     let probes = (0..10).map(|_| acquire(&core, at(10_000)).expect("due")).collect::<Vec<_>>();
     for (number, probe) in probes.into_iter().enumerate() {
@@ -288,7 +288,7 @@ fn min_calls_above_permitted_probes() {
 
 #[test]
 fn local_rejection_uses_up_probes() {
-    let core = Core::new(consecutive(1).trials(3).successes_to_close(3));
+    let core = breaker(consecutive(1).trials(3).successes_to_close(3));
     call(&core, End::Failure, at(0));
     (0..5).for_each(|_| call(&core, End::Nothing, at(30_000)));
     assert_eq!(core.counts(at(30_000)), Counts::default());

@@ -25,7 +25,7 @@ fn push(log: &Log, change: Transition) {
 #[test]
 fn a_transition_says_what_changed_when_and_why() {
     let (config, log) = logging(rate(2));
-    let core = Core::new(config);
+    let core = breaker(config);
     call(&core, End::Success, at(0));
     call(&core, End::Failure, at(500));
     assert!(acquire(&core, at(600)).is_err());
@@ -33,7 +33,10 @@ fn a_transition_says_what_changed_when_and_why() {
     let closed = Counts { calls: 2, failures: 1, ..Counts::default() };
     let open = Counts { rejected: 1, ..Counts::default() };
     let half_open = Counts { calls: 1, consecutive_successes: 1, rejected: 1, ..Counts::default() };
-    let change = |from, to, cause, counts, at| Transition { from, to, cause, counts, at };
+    let change = |from, to, cause, counts, at| {
+        let open_for = (to == State::Open).then_some(OPEN_TIME);
+        Transition { from, to, cause, counts, at, open_for, key: None }
+    };
     let expected = [
         change(State::Closed, State::Open, Cause::FailureRate, closed, at(500)),
         change(State::Open, State::HalfOpen, Cause::OpenTimeOver, open, at(30_700)),
@@ -79,7 +82,7 @@ fn several_listeners_are_told_in_the_order_in_which_they_were_added() {
         let told = Arc::clone(&told);
         config.on_transition(move |_| told.lock().expect("no panic").push(number))
     });
-    call(&Core::new(config), End::Failure, at(0));
+    call(&breaker(config), End::Failure, at(0));
     assert_eq!(*told.lock().expect("no panic"), [0, 1, 2]);
 }
 
@@ -87,9 +90,9 @@ fn several_listeners_are_told_in_the_order_in_which_they_were_added() {
 fn callback_reads_breaker_deadlock() {
     let shared: Arc<OnceLock<Core>> = Arc::default();
     let told = Arc::new(AtomicUsize::new(0));
-    let (breaker, count) = (Arc::clone(&shared), Arc::clone(&told));
+    let (listened, count) = (Arc::clone(&shared), Arc::clone(&told));
     let config = consecutive(1).on_transition(move |change| {
-        let core = breaker.get().expect("made before its first call");
+        let core = listened.get().expect("made before its first call");
         assert_eq!(core.state(change.at), change.to);
         assert_eq!(core.counts(change.at).calls, 0);
         assert_eq!(core.remaining_open(change.at).is_zero(), change.to != State::Open);
@@ -98,7 +101,7 @@ fn callback_reads_breaker_deadlock() {
         }
         count.fetch_add(1, Ordering::Relaxed);
     });
-    let core = shared.get_or_init(|| Core::new(config));
+    let core = shared.get_or_init(|| breaker(config));
     call(core, End::Failure, at(0));
     call(core, End::Success, at(30_000));
     assert_eq!(told.load(Ordering::Relaxed), 3, "no callback stopped at an assertion");
@@ -108,16 +111,16 @@ fn callback_reads_breaker_deadlock() {
 fn what_a_listener_causes_is_told_after_its_return() {
     let shared: Arc<OnceLock<Core>> = Arc::default();
     let told = Arc::new(StdMutex::new(Vec::new()));
-    let (breaker, lines) = (Arc::clone(&shared), Arc::clone(&told));
+    let (listened, lines) = (Arc::clone(&shared), Arc::clone(&told));
     let config = consecutive(1).on_transition(move |change| {
         let line = |text: &str| lines.lock().expect("no panic").push(format!("{text} {}", change.to));
         line("begin");
         if change.to == State::Open {
-            call(breaker.get().expect("made before its first call"), End::Success, at(30_000));
+            call(listened.get().expect("made before its first call"), End::Success, at(30_000));
         }
         line("end");
     });
-    call(shared.get_or_init(|| Core::new(config)), End::Failure, at(0));
+    call(shared.get_or_init(|| breaker(config)), End::Failure, at(0));
     let expected = ["begin open", "end open", "begin half-open", "end half-open", "begin closed", "end closed"];
     assert_eq!(*told.lock().expect("no panic"), expected);
 }
@@ -133,7 +136,7 @@ fn callback_order_lost() {
         thread::yield_now();
         guard.fetch_sub(1, Ordering::SeqCst);
     }));
-    let core = Core::new(config);
+    let core = breaker(config);
     let clock = AtomicU64::new(0);
     let barrier = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
@@ -164,7 +167,7 @@ fn callback_order_lost() {
 fn callback_panics() {
     let config = consecutive(1).on_transition(|_| std::panic::resume_unwind(Box::new("listener")));
     let (config, log) = logging(config);
-    let core = Core::new(config);
+    let core = breaker(config);
     for round in 0..3 {
         call(&core, End::Failure, at(round * 60_000));
         assert_eq!(core.state(at(round * 60_000)), State::Open, "the change is complete");
