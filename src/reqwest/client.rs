@@ -92,9 +92,20 @@ impl Client {
         self
     }
 
-    /// Gives every request the host and the port of its URL as the key of its [context](Context::key), so that keyed policies
-    /// in the chain keep a state of their own for each host: `billing.example:443`. A key in the context of a request stays
-    /// as it is. Default: no key.
+    /// Gives every request the host and the port of its URL as its [key](Context::key), `billing.example:443`, so that a
+    /// [`Keyed`](crate::Keyed) policy in the chain keeps a state of its own for each host. A key in the context of a request
+    /// stays as it is. Default: no key.
+    ///
+    /// ```
+    /// use steadfast::{Breaker, Executor, Keyed, Retry, breaker::BreakerConfig, reqwest::Client};
+    ///
+    /// // Of a thousand hosts one may be down: its calls are refused, those to all others are not.
+    /// let breakers = Keyed::<Breaker>::new(BreakerConfig::default());
+    /// let crawler = Executor::builder("crawler").policies((Retry::exponential(), breakers.clone())).build()?;
+    /// let http = Client::build(reqwest::Client::builder(), crawler)?.per_host();
+    /// # assert_eq!(breakers.len(), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// The host is that of the request, also where a redirect leads to another.
     pub fn per_host(mut self) -> Client {
@@ -229,5 +240,24 @@ fn with_host(cx: &Context, url: &Url) -> Context {
             None => cx.clone().with_key(host),
         },
         _ => cx.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_request_is_its_host_and_port_and_nothing_else_of_its_url() {
+        for (url, key) in [
+            ("https://billing.example/invoices/7?page=3", "billing.example:443"),
+            ("http://name:password@Billing.Example/", "billing.example:80"),
+            ("http://127.0.0.1:8080/", "127.0.0.1:8080"),
+            ("http://[::1]:8080/", "[::1]:8080"),
+        ] {
+            assert_eq!(with_host(&Context::new(), &url.parse().unwrap()).key(), Some(key), "{url}");
+        }
+        let cx = Context::new().with_key("tenant 7");
+        assert_eq!(with_host(&cx, &"http://billing.example/".parse().unwrap()).key(), Some("tenant 7"));
     }
 }

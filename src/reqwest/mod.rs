@@ -39,7 +39,9 @@
 //! | a URL or a header that is not valid, a scheme that is not served, a request body that failed | `Ignored` |
 //! | the caller, its deadline or a shutdown ended a body | `Ignored` |
 //!
-//! What a verdict means to a retry and to a breaker is in the table at [`Verdict`](crate::Verdict). A response is always returned
+//! What a verdict means to a retry and to a breaker is in the table at [`Verdict`](crate::Verdict). A `Throttled` one is no failure
+//! of a breaker; with [`pause_on_retry_after`](crate::breaker::BreakerConfig::pause_on_retry_after) the breaker holds back all
+//! calls for as long as the server asks, and with [`per_host`](Client::per_host) those to that host. A response is always returned
 //! as one: if the last of three attempts is answered 503, the caller gets that 503 with its body. An open breaker, a timeout
 //! or a broken connection is an [`Error`].
 //!

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 use reqwest::Response;
+use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::clock::Clock;
 use steadfast::error::Kind;
 use steadfast::policy::{Call, End, Next, Outcome, Policy, Settings};
 use steadfast::reqwest::{Client, Error};
-use steadfast::{Breaker, Context, Retry, breaker::BreakerConfig, breaker::State, breaker::TripRule};
+use steadfast::{Breaker, Context, Keyed, Retry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::reqwest_body::Ends;
 use crate::reqwest_server::{
-    Http1, Http2, Reply, Server, Trickle, client, read_request, reply, reply_with, settle, trickle, until,
+    Http1, Http2, Reply, Server, Trickle, client, read_request, reply, reply_with, settle, trickle, trickling, until,
 };
 use crate::support::{ms, secs};
 
@@ -282,4 +283,55 @@ async fn a_response_is_as_good_as_one_of_reqwest() {
     let error = status_and_text(http.get(server.url()).send().await.unwrap()).await.unwrap_err();
     assert_eq!((error.status().unwrap().as_u16(), error.url().unwrap().as_str()), (404, server.url().as_str()));
     assert_eq!(status_and_text(http.get(server.url()).send().await.unwrap()).await.unwrap(), "there");
+}
+
+#[tokio::test]
+async fn one_host_that_fails_does_not_close_the_door_to_another() {
+    for protocol in [Http1, Http2] {
+        let clock = Clock::manual();
+        let broken = Server::quick(protocol, |_| reply(503, "")).await;
+        let well = Server::quick(protocol, |_| reply(200, "there")).await;
+        let breakers = Keyed::<Breaker>::new(BreakerConfig::default().rule(TripRule::consecutive(3)));
+        let policies = (Retry::immediate().max_attempts(3), breakers.clone());
+        let http = client(protocol, &clock, policies).per_host();
+        assert_eq!(http.get(broken.url()).send().await.unwrap().status(), 503);
+        let refused = http.get(broken.url()).send().await.unwrap_err();
+        assert!(refused.is_circuit_open(), "{protocol:?}");
+        assert_eq!((broken.received(), refused.attempts()), (3, 0));
+        for _ in 0..5 {
+            assert_eq!(http.get(well.url()).send().await.unwrap().text().await.unwrap(), "there");
+        }
+        let state = |server: &Server| breakers.peek(&server.address().to_string()).unwrap().state();
+        assert_eq!((state(&broken), state(&well), breakers.len()), (State::Open, State::Closed, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_fails_late_counts_for_its_host() {
+    let (server, body) = trickling(Http2, &[]).await;
+    let breakers = Keyed::<Breaker>::new(BreakerConfig::default().rule(TripRule::consecutive(1)));
+    let http = client(Http2, &Clock::manual(), breakers.clone()).per_host();
+    let mut response = http.get(server.url()).send().await.unwrap();
+    body.send("half");
+    response.chunk().await.unwrap();
+    body.fail();
+    assert!(response.chunk().await.is_err());
+    let host = server.address().to_string();
+    assert_eq!(breakers.peek(&host).unwrap().state(), State::Open);
+    assert!(http.get(server.url()).send().await.unwrap_err().is_circuit_open());
+}
+
+#[tokio::test]
+async fn a_breaker_pauses_all_calls_to_a_host_for_as_long_as_it_asks() {
+    let clock = Clock::manual();
+    let server =
+        Server::quick(Http1, |n| if n == 1 { reply_with(429, "retry-after", "7") } else { reply(200, "there") }).await;
+    let breaker = Breaker::new(BreakerConfig::default().pause_on_retry_after(secs(60)));
+    let http = client(Http1, &clock, breaker.clone());
+    assert_eq!(http.get(server.url()).send().await.unwrap().status(), 429);
+    let refused = http.get(server.url()).send().await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::RateLimited { retry_after: Some(secs(7)) });
+    clock.advance(secs(7));
+    assert_eq!(http.get(server.url()).send().await.unwrap().status(), 200);
+    assert_eq!((server.received(), breaker.state()), (2, State::Closed));
 }

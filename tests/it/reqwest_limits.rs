@@ -9,7 +9,7 @@ use reqwest::{Body, Response};
 use steadfast::breaker::{Breaker, BreakerConfig, State, TripRule};
 use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::Kind;
-use steadfast::policy::End;
+use steadfast::policy::{Call, End, Next, Outcome, Settings};
 use steadfast::reqwest::{BodyTimeout, Error, RequestBuilder};
 use steadfast::{CancellationToken, Classified, Context, Policy, Retry, Timeout, Verdict};
 use tokio::io::AsyncWriteExt;
@@ -237,6 +237,26 @@ async fn a_covering_limit_leaves_a_body_alone_that_is_read_in_time() {
     drop(slow.trickle);
     assert_eq!(slow.response.text().await.unwrap(), "all");
     assert_eq!(slow.clock.sleepers(), 0);
+}
+
+/// A policy of one's own that leaves a limit behind.
+struct Until(Duration);
+
+impl Settings for Until {}
+
+impl<T: Send, E: Send> Policy<T, E> for Until {
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        let at = call.now() + self.0;
+        let mut outcome = next.call(call).await;
+        outcome.tail_mut().end_at(at, self.0);
+        outcome
+    }
+}
+
+#[tokio::test]
+async fn any_policy_can_leave_a_limit_for_the_body() {
+    let mut slow = Slow::begin(Http2, (Until(secs(4)), Until(secs(3))), &[], |request| request).await;
+    assert_eq!(slow.wait(secs(3)).await.unwrap().kind(), timed_out(secs(3)));
 }
 
 /// The first answer's body breaks off, the second one's does not.
