@@ -1,7 +1,9 @@
 //! How a try ended, as it travels outwards through the policies.
 
 use std::fmt;
+use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::error::{Error, Kind};
 use crate::verdict::Verdict;
 
@@ -102,8 +104,8 @@ impl<T: fmt::Debug, E: fmt::Debug> fmt::Debug for Outcome<T, E> {
     }
 }
 
-/// What finished policies leave behind for a result that outlives its run, such as the body of a response: permits, and
-/// recorders of a late failure. It is one word, and empty unless an adapter asked with [`Call::streams`].
+/// What finished policies leave behind for a result that outlives its run, such as the body of a response: permits, recorders
+/// of a late failure, a limit that goes on. It is one word, and empty unless an adapter asked with [`Call::streams`].
 ///
 /// It travels with its outcome. A tail that is dropped ends with [`End::Dropped`].
 ///
@@ -112,7 +114,11 @@ impl<T: fmt::Debug, E: fmt::Debug> fmt::Debug for Outcome<T, E> {
 pub struct Tail(Option<Box<Guards>>);
 
 #[derive(Default)]
-struct Guards(Vec<Box<dyn Guard>>);
+struct Guards {
+    list: Vec<Box<dyn Guard>>,
+    /// When the result has to have ended, and the limit that says so.
+    limit: Option<(Moment, Duration)>,
+}
 
 /// Held until a result that outlives its run has ended.
 pub trait Guard: Send + Sync + 'static {
@@ -145,7 +151,22 @@ impl Tail {
 
     /// Adds a guard, which is told of the end before those that are there already.
     pub fn push(&mut self, guard: impl Guard) {
-        self.0.get_or_insert_default().0.push(Box::new(guard));
+        self.0.get_or_insert_default().list.push(Box::new(guard));
+    }
+
+    /// Ends the result at `at` if it has not ended by itself, and tells its reader that `limit` has passed. Of several the
+    /// earliest counts.
+    pub fn end_at(&mut self, at: Moment, limit: Duration) {
+        let earliest = &mut self.0.get_or_insert_default().limit;
+        if earliest.is_none_or(|(earlier, _)| at < earlier) {
+            *earliest = Some((at, limit));
+        }
+    }
+
+    /// When the result has to have ended, and the limit that says so.
+    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
+    pub(crate) fn limit(&self) -> Option<(Moment, Duration)> {
+        self.0.as_ref()?.limit
     }
 
     /// Takes the tail out, to hold it for as long as the result lives.
@@ -166,7 +187,7 @@ impl Guards {
     #[cold]
     #[expect(clippy::boxed_local, reason = "taken out of its outcome as it is, by its address")]
     fn end(self: Box<Guards>, end: End) {
-        for mut guard in self.0.into_iter().rev() {
+        for mut guard in self.list.into_iter().rev() {
             guard.end(end);
         }
     }
@@ -184,6 +205,6 @@ impl Drop for Tail {
 
 impl fmt::Debug for Tail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} guards", self.0.as_ref().map_or(0, |guards| guards.0.len()))
+        write!(f, "{} guards", self.0.as_ref().map_or(0, |guards| guards.list.len()))
     }
 }

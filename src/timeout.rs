@@ -12,7 +12,7 @@ use crate::attempt::Attempt;
 use crate::clock::Moment;
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
-use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site};
+use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site, Tail};
 use crate::run::Alarm;
 use crate::verdict::Verdict;
 
@@ -43,16 +43,24 @@ use crate::verdict::Verdict;
 #[must_use = "a policy does nothing until it is part of a chain"]
 pub struct Timeout(Limit);
 
+// How far it reaches shares a word with the tag.
 #[derive(Clone)]
 enum Limit {
-    Fixed(Duration),
-    By(Arc<dyn Fn(&Attempt) -> Duration + Send + Sync>),
+    Fixed(Duration, Reach),
+    By(Arc<dyn Fn(&Attempt) -> Duration + Send + Sync>, Reach),
+}
+
+/// What of a result that outlives its run, such as the response to a request, the limit covers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Headers,
+    Body,
 }
 
 impl Timeout {
     /// Gives up after `limit`, which must not be zero; `Duration::MAX` means never.
     pub const fn new(limit: Duration) -> Timeout {
-        Timeout(Limit::Fixed(limit))
+        Timeout(Limit::Fixed(limit, Reach::Headers))
     }
 
     /// Gives up after `n` seconds.
@@ -68,7 +76,19 @@ impl Timeout {
     /// Gives up after a time that is computed for each call: longer for retries, say. Zero gives up at the first await;
     /// `Duration::MAX` never. A panic in `limit` reaches the caller.
     pub fn with(limit: impl Fn(&Attempt) -> Duration + Send + Sync + 'static) -> Timeout {
-        Timeout(Limit::By(Arc::new(limit)))
+        Timeout(Limit::By(Arc::new(limit), Reach::Headers))
+    }
+
+    /// Covers the body of the response too, where the result of the operation is one: a body that is not read to its end in
+    /// time ends with [`Kind::TimedOut`], and is a failure for the breakers inside and around it. Default: the limit has
+    /// done its work when the response is there, and never ends its body.
+    ///
+    /// It does nothing for operations whose result ends with the run.
+    pub const fn covering_body(mut self) -> Timeout {
+        match &mut self.0 {
+            Limit::Fixed(_, reach) | Limit::By(_, reach) => *reach = Reach::Body,
+        }
+        self
     }
 
     /// Refuses a limit that cannot work.
@@ -77,16 +97,21 @@ impl Timeout {
     /// If the limit is zero.
     pub fn check(&self) -> Result<(), ConfigError> {
         match self.0 {
-            Limit::Fixed(Duration::ZERO) => Err(ConfigError::new("timeout", "0 s", "must be longer than zero")),
-            Limit::Fixed(_) | Limit::By(_) => Ok(()),
+            Limit::Fixed(Duration::ZERO, _) => Err(ConfigError::new("timeout", "0 s", "must be longer than zero")),
+            Limit::Fixed(..) | Limit::By(..) => Ok(()),
         }
+    }
+
+    #[inline]
+    fn covers_body(&self) -> bool {
+        matches!(self.0, Limit::Fixed(_, Reach::Body) | Limit::By(_, Reach::Body))
     }
 
     #[inline]
     fn limit_of<E>(&self, call: Call<'_, E>) -> Duration {
         match &self.0 {
-            Limit::Fixed(limit) => *limit,
-            Limit::By(limit) => limit(&call.attempt()),
+            Limit::Fixed(limit, _) => *limit,
+            Limit::By(limit, _) => limit(&call.attempt()),
         }
     }
 }
@@ -98,8 +123,8 @@ impl Settings for Timeout {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         match self.0 {
-            Limit::Fixed(Duration::MAX) | Limit::By(_) => inner,
-            Limit::Fixed(limit) => Some(inner.map_or(limit, |inner| inner.min(limit))),
+            Limit::Fixed(Duration::MAX, _) | Limit::By(..) => inner,
+            Limit::Fixed(limit, _) => Some(inner.map_or(limit, |inner| inner.min(limit))),
         }
     }
 }
@@ -107,9 +132,10 @@ impl Settings for Timeout {
 impl<T: Send, E: Send> Policy<T, E> for Timeout {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
-        let limit = Nanos::of(self.limit_of(call));
+        let limit = Nanos::of(self.limit_of(call), self.covers_body() && call.streams());
         async move {
             let at = limit.after(call.now());
+            let body_until = limit.for_body(at);
             let frame = Frame::until(call, at);
             // What is inside is dropped at the end of this statement, after the scope was told why.
             let raced = Limited {
@@ -118,7 +144,12 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
             }
             .await;
             match raced {
-                Some(outcome) => outcome,
+                Some(mut outcome) => {
+                    if !body_until.is_never() && outcome.result.is_ok() {
+                        outcome.tail = cover_body(outcome.tail, body_until, limit.get());
+                    }
+                    outcome
+                }
                 None => {
                     let verdict = if frame.was_started() { STARTED } else { NOT_STARTED };
                     Outcome::new(Err(timed_out(call, limit.get())), verdict)
@@ -128,24 +159,43 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
     }
 }
 
-/// A limit in half the room of a `Duration`, since every future of a chain carries it. More than 584 years is for ever.
+/// A limit and its reach in half the room of a `Duration`, since every future of a chain carries it. More than 292 years is
+/// for ever.
 #[derive(Clone, Copy)]
 struct Nanos(u64);
 
 impl Nanos {
+    const FOR_EVER: u64 = u64::MAX >> 1;
+    const COVERS_BODY: u64 = !Nanos::FOR_EVER;
+
     #[inline]
-    fn of(limit: Duration) -> Nanos {
-        Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+    fn of(limit: Duration, covers_body: bool) -> Nanos {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(Nanos::FOR_EVER);
+        Nanos(if covers_body { nanos | Nanos::COVERS_BODY } else { nanos })
+    }
+
+    #[inline]
+    fn nanos(self) -> u64 {
+        self.0 & Nanos::FOR_EVER
     }
 
     fn get(self) -> Duration {
-        Duration::from_nanos(self.0)
+        Duration::from_nanos(self.nanos())
     }
 
     /// `NEVER` for a limit that is for ever: then the alarm has nothing to wait for.
     #[inline]
     fn after(self, begun: Moment) -> Moment {
-        Moment::from_nanos(begun.nanos().saturating_add(self.0))
+        match self.nanos() {
+            Nanos::FOR_EVER => Moment::NEVER,
+            nanos => Moment::from_nanos(begun.nanos().saturating_add(nanos)),
+        }
+    }
+
+    /// `at`, or `NEVER` for a limit that leaves bodies alone.
+    #[inline]
+    fn for_body(self, at: Moment) -> Moment {
+        if self.0 & Nanos::COVERS_BODY == 0 { Moment::NEVER } else { at }
     }
 }
 
@@ -161,6 +211,14 @@ fn timed_out<E>(call: Call<'_, E>, limit: Duration) -> Error<E> {
 /// What a limit is worth that was reached: the dependency had its time, or it was never asked.
 const STARTED: Verdict = Verdict::Transient;
 const NOT_STARTED: Verdict = Verdict::Rejected { retry_after: None };
+
+/// Leaves the limit behind for the body of the response. The tail alone: see [`timed_out`].
+#[cold]
+#[inline(never)]
+fn cover_body(mut tail: Tail, at: Moment, limit: Duration) -> Tail {
+    tail.end_at(at, limit);
+    tail
+}
 
 /// Races what is inside against the alarm, a ready result first.
 #[pin_project]
@@ -194,9 +252,10 @@ impl<F: Future> Future for Limited<'_, F> {
 
 impl fmt::Debug for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let covering = if self.covers_body() { ", covering the body" } else { "" };
         match &self.0 {
-            Limit::Fixed(limit) => f.debug_tuple("Timeout").field(limit).finish(),
-            Limit::By(_) => f.write_str("Timeout(computed)"),
+            Limit::Fixed(limit, _) => write!(f, "Timeout({limit:?}{covering})"),
+            Limit::By(..) => write!(f, "Timeout(computed{covering})"),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 #[test]
 fn the_readme_shows_the_program_of_the_example() {
-    let example = program(&read("examples/twelve_lines.rs"));
+    let example = program(&read("examples/http.rs"));
     let readme = read("README.md");
     let shown: Vec<_> = blocks(&readme, "rust").iter().map(|block| program(block)).collect();
     assert_eq!(shown, [example]);
@@ -12,7 +12,7 @@ fn the_readme_shows_the_program_of_the_example() {
 
 #[test]
 fn the_program_has_twelve_lines_at_most() {
-    let example = program(&read("examples/twelve_lines.rs"));
+    let example = program(&read("examples/http.rs"));
     let lines = example.lines().filter(|line| !line.trim().is_empty()).count();
     assert!((1..=12).contains(&lines), "{lines} lines:\n{example}");
 }

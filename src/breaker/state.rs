@@ -230,12 +230,7 @@ impl Rare {
     fn new(family: &Family) -> Rare {
         let times = OpenTimes::new(&family.config());
         let cold = Cold { half_open: HalfOpen::new(), times, transitions: TransitionQueue::default() };
-        Rare {
-            until: AtomicU64::new(0),
-            span: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            cold: Mutex::new(cold),
-        }
+        Rare { until: AtomicU64::new(0), span: AtomicU64::new(0), rejected: AtomicU64::new(0), cold: Mutex::new(cold) }
     }
 
     fn until(&self) -> Moment {

@@ -102,6 +102,9 @@ where
 
 impl<S: fmt::Debug, F> fmt::Debug for GuardedStream<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardedStream").field("stream", &self.stream).field("breaker", &self.breaker).finish_non_exhaustive()
+        f.debug_struct("GuardedStream")
+            .field("stream", &self.stream)
+            .field("breaker", &self.breaker)
+            .finish_non_exhaustive()
     }
 }

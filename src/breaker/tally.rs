@@ -181,12 +181,7 @@ impl Tally {
     }
 
     /// Counts a failure.
-    pub(super) fn failure(
-        &self,
-        place: Place<'_>,
-        thresholds: &Thresholds,
-        is_current: impl Fn() -> bool,
-    ) -> Recorded {
+    pub(super) fn failure(&self, place: Place<'_>, thresholds: &Thresholds, is_current: impl Fn() -> bool) -> Recorded {
         let bucket = place.bucket();
         let failures = self.failures();
         if failures.add(bucket, is_current) == Added::Late {

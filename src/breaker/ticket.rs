@@ -134,11 +134,7 @@ pub(crate) struct Refused {
 impl Refused {
     pub(super) fn kind(self) -> error::Kind {
         let retry_after = self.retry_after;
-        if self.is_pause {
-            error::Kind::RateLimited { retry_after }
-        } else {
-            error::Kind::CircuitOpen { retry_after }
-        }
+        if self.is_pause { error::Kind::RateLimited { retry_after } } else { error::Kind::CircuitOpen { retry_after } }
     }
 }
 

@@ -3,20 +3,19 @@
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
-use super::error::BodyError;
+use super::body_timeout::Limits;
+use super::error::{BodyError, GivenUp};
 use crate::cancel::{Cancellation, Cause};
-use crate::clock::{Clock, Sleep};
-use crate::error::{BoxError, Kind};
+use crate::clock::{Clock, Moment, Sleep};
+use crate::error::BoxError;
 use crate::policy::{End, Tail};
 
-/// A body that is over as soon as the caller, the executor or the caller's deadline says so, or the server sends nothing
-/// for too long.
+/// A body that is over as soon as the caller, the executor or the caller's deadline says so, or the server takes too long.
 ///
 /// Whatever ends it, the body inside is dropped at once, so that the server is told while the reader still holds this one.
 #[pin_project]
@@ -29,61 +28,76 @@ pub(super) struct Guarded<B> {
     rules: Rules,
     /// Waits for an end from outside. Made when the data is pending for the first time: most bodies are there at once.
     outside: Option<Pin<Box<dyn Future<Output = Cause> + Send + Sync>>>,
-    /// Runs while data is pending.
+    /// Runs while data is pending, to the nearest limit.
     #[pin]
-    idle: Option<Sleep>,
+    timer: Option<Sleep>,
 }
 
 /// What ends a body before its own end.
 pub(super) struct Rules {
     pub(super) cancellation: Cancellation,
     pub(super) clock: Clock,
-    /// The longest time without data.
-    pub(super) idle: Option<Duration>,
+    pub(super) limits: Limits,
     /// How many attempts its request took, for errors.
     pub(super) attempts: u32,
 }
 
 impl<B> Guarded<B> {
     pub(super) fn new(inner: B, rules: Rules, tail: Tail) -> Guarded<B> {
-        Guarded { inner: Some(inner), tail, rules, outside: None, idle: None }
+        Guarded { inner: Some(inner), tail, rules, outside: None, timer: None }
     }
 
     fn finish(self: Pin<&mut Self>, end: End) {
         let mut this = self.project();
         this.inner.set(None);
-        this.idle.set(None);
+        this.timer.set(None);
         *this.outside = None;
         this.tail.take().end(end);
     }
 
-    fn give_up(self: Pin<&mut Self>, kind: Kind) -> BoxError {
-        let error = BodyError::new(kind, self.rules.attempts);
-        let stalled = matches!(kind, Kind::TimedOut { .. });
-        self.finish(if stalled { End::TimedOut } else { End::Cancelled });
+    fn give_up(self: Pin<&mut Self>, why: GivenUp) -> BoxError {
+        let error = BodyError::new(why, self.rules.attempts);
+        self.finish(if matches!(why, GivenUp::Outside(_)) { End::Cancelled } else { End::TimedOut });
         error.into()
     }
 
     /// The data is pending: waits for everything else that may end the body.
-    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Kind> {
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<GivenUp> {
         let mut this = self.project();
         let outside = this.outside.get_or_insert_with(|| {
             let cancellation = this.rules.cancellation.clone();
             Box::pin(async move { cancellation.cancelled().await })
         });
         if let Poll::Ready(cause) = outside.as_mut().poll(cx) {
-            return Poll::Ready(cause.into());
+            return Poll::Ready(GivenUp::Outside(cause));
         }
-        let Some(limit) = this.rules.idle else {
+        if this.timer.is_none() {
+            this.timer.set(this.rules.nearest_limit().map(|at| this.rules.clock.sleep_until(at)));
+        }
+        let Some(timer) = this.timer.as_pin_mut() else {
             return Poll::Pending;
         };
-        if this.idle.is_none() {
-            this.idle.set(Some(this.rules.clock.sleep(limit)));
-        }
-        if let Some(idle) = this.idle.as_pin_mut() {
-            ready!(idle.poll(cx));
-        }
-        Poll::Ready(Kind::TimedOut { limit })
+        ready!(timer.poll(cx));
+        Poll::Ready(this.rules.passed().unwrap_or(GivenUp::Stalled(this.rules.limits.idle.unwrap_or_default())))
+    }
+}
+
+impl Rules {
+    /// What ends the body before its next data, whether that is there or not.
+    fn ended(&self) -> Option<GivenUp> {
+        self.cancellation.cause().map(GivenUp::Outside).or_else(|| self.passed())
+    }
+
+    /// The limit on the whole, if it has passed.
+    fn passed(&self) -> Option<GivenUp> {
+        let (at, limit) = self.limits.total?;
+        (self.clock.now() >= at).then_some(GivenUp::TooSlow(limit))
+    }
+
+    /// When a body without data from now on has to be given up.
+    fn nearest_limit(&self) -> Option<Moment> {
+        let idle = self.limits.idle.map(|limit| self.clock.now() + limit);
+        idle.into_iter().chain(self.limits.total.map(|(at, _)| at)).min()
     }
 }
 
@@ -98,12 +112,12 @@ where
         if self.inner.is_none() {
             return Poll::Ready(None);
         }
-        if let Some(cause) = self.rules.cancellation.cause() {
-            return Poll::Ready(Some(Err(self.give_up(cause.into()))));
+        if let Some(why) = self.rules.ended() {
+            return Poll::Ready(Some(Err(self.give_up(why))));
         }
         match self.as_mut().project().inner.as_pin_mut().map(|inner| inner.poll_frame(cx)) {
             Some(Poll::Ready(Some(Ok(frame)))) => {
-                self.as_mut().project().idle.set(None);
+                self.as_mut().project().timer.set(None);
                 if self.inner.as_ref().is_some_and(Body::is_end_stream) {
                     self.finish(End::Complete);
                 }
@@ -119,8 +133,8 @@ where
                 Poll::Ready(None)
             }
             Some(Poll::Pending) => {
-                let kind = ready!(self.as_mut().poll_end(cx));
-                Poll::Ready(Some(Err(self.give_up(kind))))
+                let why = ready!(self.as_mut().poll_end(cx));
+                Poll::Ready(Some(Err(self.give_up(why))))
             }
         }
     }

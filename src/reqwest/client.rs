@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::Method;
-use reqwest::{IntoUrl, Request, Response};
+use reqwest::{IntoUrl, Request, Response, Url};
 
+use super::body::Rules;
+use super::body_timeout::BodyTimeout;
 use super::error::Error;
 use super::operation::Exchange;
+use super::options::{ClientOptions, Options};
 use super::request::RequestBuilder;
 use super::response::{NotRepeated, Remains, guard};
 use crate::context::Context;
@@ -31,9 +34,11 @@ use crate::policy::Policy;
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use = "a client does nothing until a request is sent"]
 pub struct Client {
     client: reqwest::Client,
     chain: Arc<dyn Chain>,
+    options: ClientOptions,
 }
 
 impl Client {
@@ -43,7 +48,69 @@ impl Client {
     where
         P: Policy<Response, reqwest::Error> + 'static,
     {
-        Client { client, chain: Arc::new(executor) }
+        Client { client, chain: Arc::new(executor), options: ClientOptions::default() }
+    }
+
+    /// [`new`](Client::new) with a client that is built here, without the retries that reqwest makes by itself: a request
+    /// that an HTTP/2 server has refused comes back to the chain, which counts it, waits and decides.
+    ///
+    /// ```
+    /// use steadfast::{Executor, Retry, reqwest::Client};
+    ///
+    /// let search = Executor::builder("search").policies(Retry::exponential()).build()?;
+    /// let settings = reqwest::Client::builder().user_agent("catalogue/7").no_proxy();
+    /// let http = Client::build(settings, search)?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reqwest::ClientBuilder::build`].
+    pub fn build<P>(settings: reqwest::ClientBuilder, executor: Executor<P>) -> Result<Client, reqwest::Error>
+    where
+        P: Policy<Response, reqwest::Error> + 'static,
+    {
+        Ok(Client::new(settings.retry(reqwest::retry::never()).build()?, executor))
+    }
+
+    /// Limits the bodies of all responses but streams. Default: [`BodyTimeout::new`].
+    ///
+    /// What a request sets itself, with [`RequestBuilder::body_timeout`], comes first. A limit that cannot work ends every
+    /// request with [`Kind::Misconfigured`](crate::error::Kind::Misconfigured).
+    pub fn body_timeout(mut self, limits: BodyTimeout) -> Client {
+        self.options.body_timeout = limits;
+        self
+    }
+
+    /// Sends bodies that are in memory in slices of 16 KiB. Default: in one piece.
+    ///
+    /// A body in one piece that an HTTP/1 connection has begun to send is delivered to its end, also if the request is
+    /// cancelled or times out in the meantime. In slices it breaks off, with what the connection has taken over already: up
+    /// to some hundred KiB, and what the kernel holds. The price is a little work for each slice, and that reqwest does not
+    /// follow redirects that ask for the body again (307, 308): it returns them.
+    pub fn slice_uploads(mut self, slice: bool) -> Client {
+        self.options.slice_uploads = slice;
+        self
+    }
+
+    /// Gives every request the host and the port of its URL as its [key](Context::key), `billing.example:443`, so that a
+    /// [`Keyed`](crate::Keyed) policy in the chain keeps a state of its own for each host. A key in the context of a request
+    /// stays as it is. Default: no key.
+    ///
+    /// ```
+    /// use steadfast::{Breaker, Executor, Keyed, Retry, breaker::BreakerConfig, reqwest::Client};
+    ///
+    /// // Of a thousand hosts one may be down: its calls are refused, those to all others are not.
+    /// let breakers = Keyed::<Breaker>::new(BreakerConfig::default());
+    /// let crawler = Executor::builder("crawler").policies((Retry::exponential(), breakers.clone())).build()?;
+    /// let http = Client::build(reqwest::Client::builder(), crawler)?.per_host();
+    /// # assert_eq!(breakers.len(), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// The host is that of the request, also where a redirect leads to another.
+    pub fn per_host(mut self) -> Client {
+        self.options.per_host = true;
+        self
     }
 
     /// Begins a GET request.
@@ -78,7 +145,7 @@ impl Client {
 
     /// Begins a request of any method. A URL that cannot be parsed is an error of [`send`](RequestBuilder::send).
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
-        RequestBuilder::new(self.clone(), self.client.request(method, url))
+        RequestBuilder::new(self.clone(), self.client.request(method, url), Options::of_client(self.options))
     }
 
     /// Sends a request that was built elsewhere.
@@ -100,7 +167,7 @@ impl Client {
     /// # Cancel safety
     /// As [`RequestBuilder::send`].
     pub async fn execute_with(&self, cx: &Context, request: Request) -> Result<Response, Error> {
-        self.run(cx, Job::new(self.client.clone(), request, None)).await
+        self.run(cx, Job::new(self.client.clone(), request, Options::of_client(self.options))).await
     }
 
     pub(super) fn run<'a>(&'a self, cx: &'a Context, job: Job) -> BoxFuture<'a, Result<Response, Error>> {
@@ -134,30 +201,63 @@ impl<P: Policy<Response, reqwest::Error>> Chain for Executor<P> {
 pub(super) struct Job {
     client: reqwest::Client,
     request: Request,
-    idempotent: Option<bool>,
+    options: Options,
 }
 
 impl Job {
-    pub(super) fn new(client: reqwest::Client, request: Request, idempotent: Option<bool>) -> Job {
-        Job { client, request, idempotent }
+    pub(super) fn new(client: reqwest::Client, request: Request, options: Options) -> Job {
+        Job { client, request, options }
     }
 
     pub(super) async fn run<P>(self, executor: &Executor<P>, cx: &Context) -> Result<Response, Error>
     where
         P: Policy<Response, reqwest::Error>,
     {
+        let Job { client, request, options } = self;
+        let keyed = options.client.per_host.then(|| with_host(cx, request.url()));
+        let cx = keyed.as_ref().unwrap_or(cx);
         // Before the run: a deadline on another clock is carried over now.
         let cancellation = executor.cancellation(cx);
         let clock = executor.clock();
-        let bodiless = self.request.method() == Method::HEAD;
-        let exchange = Exchange::new(self.client, self.request, self.idempotent, clock.clone());
-        let ended = executor.stream(cx, exchange).await;
+        let is_over = options.buffered.is_some() || request.method() == Method::HEAD;
+        let ended = executor.stream(cx, Exchange::new(client, request, &options, clock.clone())).await;
         let mut response = ended.result?;
         if let Stopped::NotRepeatable(why) = ended.stopped {
             response.extensions_mut().insert(NotRepeated(why));
         }
-        let remains =
-            Remains { cancellation, clock: clock.clone(), tail: ended.tail, attempts: ended.attempts, bodiless };
-        Ok(guard(response, remains))
+        let limits = options.limits(response.headers(), clock).within(ended.tail.limit());
+        let rules = Rules { cancellation, clock: clock.clone(), limits, attempts: ended.attempts };
+        Ok(guard(response, Remains { rules, tail: ended.tail, is_over }))
+    }
+}
+
+/// The context of a request to the host of `url`: what a keyed policy has one of for each host. A key that the caller has
+/// chosen stays.
+fn with_host(cx: &Context, url: &Url) -> Context {
+    match (cx.key(), url.host_str()) {
+        (None, Some(host)) => match url.port_or_known_default() {
+            Some(port) => cx.clone().with_key(format!("{host}:{port}")),
+            None => cx.clone().with_key(host),
+        },
+        _ => cx.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_request_is_its_host_and_port_and_nothing_else_of_its_url() {
+        for (url, key) in [
+            ("https://billing.example/invoices/7?page=3", "billing.example:443"),
+            ("http://name:password@Billing.Example/", "billing.example:80"),
+            ("http://127.0.0.1:8080/", "127.0.0.1:8080"),
+            ("http://[::1]:8080/", "[::1]:8080"),
+        ] {
+            assert_eq!(with_host(&Context::new(), &url.parse().unwrap()).key(), Some(key), "{url}");
+        }
+        let cx = Context::new().with_key("tenant 7");
+        assert_eq!(with_host(&cx, &"http://billing.example/".parse().unwrap()).key(), Some("tenant 7"));
     }
 }

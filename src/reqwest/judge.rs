@@ -7,8 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::causes::causes;
-use super::error::BodyError;
-use crate::error::Kind;
+use super::error::{BodyError, GivenUp};
 use crate::verdict::Verdict;
 
 /// The verdict on an answer, given the pause that it asks for. Below 400 a pause means nothing: a 202 says with it when to
@@ -42,7 +41,7 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
     match causes(error).filter_map(|cause| sign(cause, connecting)).min() {
         Some(Sign::OwnBody | Sign::GivenUp) => Verdict::Ignored,
         Some(Sign::Calm) => Verdict::Throttled { retry_after: None },
-        Some(Sign::Distrust) => Verdict::Permanent,
+        Some(Sign::Distrust | Sign::TooLarge) => Verdict::Permanent,
         Some(Sign::Broken) => Verdict::Transient,
         None if connecting || error.is_timeout() => Verdict::Transient,
         // reqwest calls every failure of a response body one of decoding. Without a broken connection behind it, it is.
@@ -79,6 +78,8 @@ enum Sign {
     OwnBody,
     /// The caller, the executor or the caller's deadline ended a body.
     GivenUp,
+    /// The headers, or a body, are larger than they may be, and would be again.
+    TooLarge,
     /// The server wants less of everything.
     Calm,
     /// The handshake failed: a certificate that is not trusted, or something that is not TLS.
@@ -89,10 +90,17 @@ enum Sign {
 
 fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
     if let Some(error) = cause.downcast_ref::<BodyError>() {
-        let stalled = matches!(error.kind(), Kind::TimedOut { .. });
-        Some(if stalled { Sign::Broken } else { Sign::GivenUp })
+        Some(match error.why() {
+            GivenUp::Outside(_) => Sign::GivenUp,
+            GivenUp::Stalled(_) | GivenUp::TooSlow(_) => Sign::Broken,
+            GivenUp::TooLarge(_) => Sign::TooLarge,
+        })
     } else if let Some(error) = cause.downcast_ref::<hyper::Error>() {
-        Some(if error.is_user() { Sign::OwnBody } else { Sign::Broken })
+        Some(match error {
+            error if error.is_user() => Sign::OwnBody,
+            error if error.is_parse_too_large() => Sign::TooLarge,
+            _ => Sign::Broken,
+        })
     } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
         Some(h2_sign(error))
     } else {
@@ -127,6 +135,7 @@ mod tests {
     use reqwest::{Body, Response};
 
     use super::*;
+    use crate::cancel::Cause;
 
     const PAUSE: Option<Duration> = Some(Duration::from_secs(7));
 
@@ -170,12 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_was_given_up_says_nothing_unless_it_stalled() {
-        for kind in [Kind::Cancelled, Kind::ShutDown, Kind::DeadlineExceeded] {
-            assert_eq!(error(&reading(BodyError::new(kind, 1))), Verdict::Ignored, "{kind:?}");
+    fn a_body_that_was_given_up_is_worth_what_it_was_given_up_for() {
+        for cause in [Cause::Cancelled, Cause::ShutDown, Cause::DeadlineExceeded] {
+            let given_up = BodyError::new(GivenUp::Outside(cause), 1);
+            assert_eq!(error(&reading(given_up)), Verdict::Ignored, "{cause:?}");
         }
-        let stalled = BodyError::new(Kind::TimedOut { limit: Duration::from_secs(30) }, 1);
-        assert_eq!(error(&reading(stalled)), Verdict::Transient);
+        for slow in [GivenUp::Stalled(Duration::from_secs(30)), GivenUp::TooSlow(Duration::from_secs(60))] {
+            assert_eq!(error(&reading(BodyError::new(slow, 1))), Verdict::Transient, "{slow:?}");
+        }
+        assert_eq!(error(&reading(BodyError::new(GivenUp::TooLarge(7), 1))), Verdict::Permanent);
     }
 
     #[test]

@@ -4,11 +4,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::select;
+use http::StatusCode;
 use reqwest::{Client, Request, Response, Version};
 
+use super::body::Rules;
+use super::options::{MakeBody, Options};
 use super::repeat::Repeat;
-use super::{judge, retry_after};
+use super::{buffer, judge, retry_after, upload};
 use crate::attempt::Attempt;
+use crate::cancel::Cancellation;
 use crate::clock::Clock;
 use crate::error::{ConfigError, Error};
 use crate::operation::Operation;
@@ -16,58 +20,95 @@ use crate::policy::Outcome;
 use crate::verdict::Verdict;
 
 /// Sends one request as often as it is asked to.
-pub(super) struct Exchange {
+pub(super) struct Exchange<'a> {
     client: Client,
     request: Template,
     repeat: Repeat,
     limit: Option<Duration>,
+    options: &'a Options,
     clock: Clock,
 }
 
 /// The request that attempts are made from.
 enum Template {
     Copied(Request),
+    /// With a body that is made for each attempt.
+    Made(Request, MakeBody),
     /// With a body that can only be moved. `None` once it was.
     Moved(Mutex<Option<Request>>),
 }
 
-impl Exchange {
-    /// `clock` gives the dates that pauses are counted from. `idempotent` is what the caller says, if anything.
-    pub(super) fn new(client: Client, request: Request, idempotent: Option<bool>, clock: Clock) -> Exchange {
+impl<'a> Exchange<'a> {
+    /// `clock` gives the dates that pauses are counted from.
+    pub(super) fn new(client: Client, mut request: Request, options: &'a Options, clock: Clock) -> Exchange<'a> {
+        if options.body.is_some() {
+            *request.body_mut() = None;
+        }
         Exchange {
             client,
-            repeat: Repeat::of(&request, idempotent),
+            repeat: Repeat::of(&request, options.idempotent),
             limit: request.timeout().copied(),
-            request: Template::new(request),
+            request: Template::new(request, options.body.clone()),
+            options,
             clock,
         }
     }
 
-    fn judged(&self, answer: Result<Response, reqwest::Error>) -> Outcome<Response, reqwest::Error> {
-        match answer {
-            Ok(response) if response.status().as_u16() < 400 => Outcome::success(response),
-            Ok(response) => {
-                let pause = retry_after::retry_after(response.headers(), self.clock.wall());
-                let verdict = judge::status(response.status(), pause);
-                Outcome::new(Ok(response), verdict)
-            }
+    async fn send(&self, mut request: Request) -> Outcome<Response, reqwest::Error> {
+        if self.options.client.slice_uploads {
+            upload::slice(&mut request);
+        }
+        let response = match self.client.execute(request).await {
+            Ok(response) => response,
             Err(error) => {
                 let verdict = judge::error(&error);
-                Outcome::failed(error, verdict)
+                return Outcome::failed(error, verdict);
+            }
+        };
+        let verdict = self.judge_status(&response);
+        match self.options.buffered {
+            None => Outcome::new(Ok(response), verdict),
+            Some(most) => self.buffer(response, most, verdict).await,
+        }
+    }
+
+    fn judge_status(&self, response: &Response) -> Verdict {
+        if response.status() < StatusCode::BAD_REQUEST {
+            return Verdict::Success;
+        }
+        let pause = retry_after::retry_after(response.headers(), self.clock.wall());
+        judge::status(response.status(), pause)
+    }
+
+    /// A failure that the status tells of already is worth no more and no less if its body fails too.
+    async fn buffer(&self, response: Response, most: usize, verdict: Verdict) -> Outcome<Response, reqwest::Error> {
+        // The run ends on what asks for its end; the body only has limits.
+        let cancellation = Cancellation::new(None, None, None);
+        let limits = self.options.limits_within_attempt(&self.clock);
+        let rules = Rules { cancellation, clock: self.clock.clone(), limits, attempts: 0 };
+        match buffer::buffer(response, most, rules).await {
+            Ok(response) => Outcome::new(Ok(response), verdict),
+            Err(error) => {
+                let verdict = if verdict == Verdict::Success { judge::error(&error) } else { verdict };
+                Outcome::new(Err(error.into()), verdict)
             }
         }
     }
 }
 
-impl Operation<Response, reqwest::Error> for Exchange {
-    /// The body outlives the run.
+impl Operation<Response, reqwest::Error> for Exchange<'_> {
+    /// The body outlives the run, unless it is read within.
     fn streams(&self) -> bool {
-        true
+        self.options.buffered.is_none()
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.options.check()
     }
 
     async fn call(&self, _: Attempt) -> Outcome<Response, reqwest::Error> {
         match self.request.make() {
-            Some(request) => self.judged(self.client.execute(request).await),
+            Some(request) => self.send(request).await,
             None => sent_already(),
         }
     }
@@ -93,16 +134,22 @@ impl Operation<Response, reqwest::Error> for Exchange {
 }
 
 impl Template {
-    fn new(request: Request) -> Template {
-        match request.try_clone() {
-            Some(copy) => Template::Copied(copy),
-            None => Template::Moved(Mutex::new(Some(request))),
+    fn new(request: Request, body: Option<MakeBody>) -> Template {
+        match (request.try_clone(), body) {
+            (Some(copy), Some(body)) => Template::Made(copy, body),
+            (Some(copy), None) => Template::Copied(copy),
+            (None, _) => Template::Moved(Mutex::new(Some(request))),
         }
     }
 
     fn make(&self) -> Option<Request> {
         match self {
             Template::Copied(request) => request.try_clone(),
+            Template::Made(request, body) => {
+                let mut request = request.try_clone()?;
+                *request.body_mut() = Some(body());
+                Some(request)
+            }
             Template::Moved(request) => request.lock().unwrap_or_else(PoisonError::into_inner).take(),
         }
     }

@@ -1,14 +1,17 @@
 //! A request in the making.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use reqwest::{Body, Response};
 use serde::Serialize;
 
+use super::body_timeout::BodyTimeout;
 use super::client::{Client, Job};
 use super::error::Error;
+use super::options::Options;
 use crate::context::Context;
 use crate::executor::Executor;
 use crate::policy::Policy;
@@ -22,12 +25,12 @@ pub struct RequestBuilder {
     http: Client,
     inner: reqwest::RequestBuilder,
     cx: Context,
-    idempotent: Option<bool>,
+    options: Options,
 }
 
 impl RequestBuilder {
-    pub(super) fn new(http: Client, inner: reqwest::RequestBuilder) -> RequestBuilder {
-        RequestBuilder { http, inner, cx: Context::new(), idempotent: None }
+    pub(super) fn new(http: Client, inner: reqwest::RequestBuilder, options: Options) -> RequestBuilder {
+        RequestBuilder { http, inner, cx: Context::new(), options }
     }
 
     /// Adds a header. One that is not valid is an error of [`send`](RequestBuilder::send).
@@ -57,17 +60,37 @@ impl RequestBuilder {
     /// Sends `body`. One that is a stream can be sent only once: such a request is not repeated, and its response says so
     /// with [`NotRepeated`](super::NotRepeated).
     pub fn body(self, body: impl Into<Body>) -> RequestBuilder {
-        self.map(|inner| inner.body(body))
+        self.without_maker().map(|inner| inner.body(body))
+    }
+
+    /// Sends for each attempt the body that `make` gives, in the place of any other. A body that is a stream can be sent again
+    /// that way.
+    ///
+    /// ```no_run
+    /// # async fn example(http: steadfast::reqwest::Client) -> Result<(), steadfast::reqwest::Error> {
+    /// use reqwest::Body;
+    /// use futures::stream;
+    ///
+    /// let rows = || Body::wrap_stream(stream::iter((0..3).map(|row| Ok::<_, std::io::Error>(format!("{row}\n")))));
+    /// http.put("https://reports.example/7").body_with(rows).send().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// All of them should hold the same: the server may get any. A panic in `make` reaches the caller.
+    pub fn body_with<B: Into<Body>>(mut self, make: impl Fn() -> B + Send + Sync + 'static) -> RequestBuilder {
+        self.options.body = Some(Arc::new(move || make().into()));
+        self
     }
 
     /// Sends `value` as JSON.
     pub fn json(self, value: &(impl Serialize + ?Sized)) -> RequestBuilder {
-        self.map(|inner| inner.json(value))
+        self.without_maker().map(|inner| inner.json(value))
     }
 
     /// Sends `fields` as a form, URL-encoded.
     pub fn form(self, fields: &(impl Serialize + ?Sized)) -> RequestBuilder {
-        self.map(|inner| inner.form(fields))
+        self.without_maker().map(|inner| inner.form(fields))
     }
 
     /// Adds `pairs` to the query of the URL.
@@ -78,8 +101,10 @@ impl RequestBuilder {
     /// Sets reqwest's own limit, which covers each attempt and the body of the one that is returned, and is measured with
     /// tokio's clock. Default: that of the client.
     ///
-    /// A [`Timeout`](crate::Timeout) in the chain covers an attempt up to its headers; the deadline of a
-    /// [`context`](RequestBuilder::context) covers everything.
+    /// A [`Timeout`](crate::Timeout) in the chain covers an attempt up to its headers, [`body_timeout`] what comes after them,
+    /// and the deadline of a [`context`](RequestBuilder::context) everything.
+    ///
+    /// [`body_timeout`]: RequestBuilder::body_timeout
     pub fn timeout(self, limit: Duration) -> RequestBuilder {
         self.map(|inner| inner.timeout(limit))
     }
@@ -112,7 +137,40 @@ impl RequestBuilder {
     /// Says whether the request may be sent again although the server may have acted on it already. Default: by its method
     /// and headers, see the [module](crate::reqwest).
     pub fn idempotent(mut self, idempotent: bool) -> RequestBuilder {
-        self.idempotent = Some(idempotent);
+        self.options.idempotent = Some(idempotent);
+        self
+    }
+
+    /// Limits the body of the response, also if that is a stream. Default: the limits of the client, and none for streams.
+    ///
+    /// A limit that cannot work ends the request with [`Kind::Misconfigured`](crate::error::Kind::Misconfigured).
+    pub fn body_timeout(mut self, limits: BodyTimeout) -> RequestBuilder {
+        self.options.body_timeout = limits;
+        self
+    }
+
+    /// Says that the response is a stream, which may be quiet for as long as it likes: it has no limits but those of
+    /// [`body_timeout`](RequestBuilder::body_timeout) and the deadline of the [`context`](RequestBuilder::context). For
+    /// long polls, logs that are followed, and the like; `text/event-stream` needs no word.
+    pub fn streaming(mut self) -> RequestBuilder {
+        self.options.streaming = true;
+        self
+    }
+
+    /// Reads the body of the response within the attempt, up to `most` bytes, so that whatever covers an attempt covers the
+    /// body: a [`Timeout`](crate::Timeout), a retry of a body that breaks off, a breaker. The response then has all of its
+    /// body, and reading it does not wait. Default: the body is read by the caller.
+    ///
+    /// A body that has more bytes is an error that is not worth another attempt. One that breaks off or stalls is worth
+    /// what its status is worth, and another attempt if that was a success.
+    pub fn buffered(mut self, most: usize) -> RequestBuilder {
+        self.options.buffered = Some(most);
+        self
+    }
+
+    /// Sends a body that is in memory in slices, or in one piece; see [`Client::slice_uploads`]. Default: that of the client.
+    pub fn slice_uploads(mut self, slice: bool) -> RequestBuilder {
+        self.options.client.slice_uploads = slice;
         self
     }
 
@@ -127,8 +185,16 @@ impl RequestBuilder {
     /// request.
     pub async fn send(self) -> Result<Response, Error> {
         let (client, request) = self.inner.build_split();
-        let job = Job::new(client, request?, self.idempotent);
+        let job = Job::new(client, request?, self.options);
         self.http.run(&self.cx, job).await
+    }
+}
+
+impl RequestBuilder {
+    /// Of several bodies the last one counts.
+    fn without_maker(mut self) -> RequestBuilder {
+        self.options.body = None;
+        self
     }
 }
 
@@ -168,6 +234,6 @@ impl RequestBuilderExt for reqwest::RequestBuilder {
         P: Policy<Response, reqwest::Error>,
     {
         let (client, request) = self.build_split();
-        Job::new(client, request?, None).run(executor, cx).await
+        Job::new(client, request?, Options::default()).run(executor, cx).await
     }
 }

@@ -1,13 +1,9 @@
 //! Requests through a chain: what is sent, how often, and what comes of it. Real servers; time is the manual clock's.
 
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Method, StatusCode};
 use steadfast::clock::Clock;
-use steadfast::error::{Kind, Limit};
 use steadfast::reqwest::{Client, Error, RequestBuilderExt, ResponseExt};
 use steadfast::retry::OnLongWait;
 use steadfast::{Classified, Context, Executor, Hedge, Retry, Timeout, Verdict};
@@ -15,9 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::reqwest_server::{
-    Http1, Http2, Server, client, executor, plain, reply, reply_with, settle, settle_briefly, until,
+    Http1, Http2, Server, client, executor, plain, read_request, reply, reply_with, settle, until,
 };
-use crate::support::{exhausted, secs, timed_out};
+use crate::support::{secs, timed_out};
 
 type Sent = tokio::task::JoinHandle<Result<::reqwest::Response, Error>>;
 
@@ -71,10 +67,12 @@ async fn a_plain_request_goes_through_a_chain_too() {
 #[tokio::test]
 async fn post_retried_after_timeout_no_answer() {
     let policies = (Retry::immediate().max_attempts(3), Timeout::secs(10));
-    for (method, tries) in [(Method::POST, 1), (Method::GET, 3)] {
+    for (protocol, method, tries) in
+        [(Http1, Method::POST, 1), (Http1, Method::GET, 3), (Http2, Method::POST, 1), (Http2, Method::GET, 3)]
+    {
         let clock = Clock::manual();
-        let server = Server::start(Http1, |_| std::future::pending()).await;
-        let http = client(Http1, &clock, policies.clone());
+        let server = Server::start(protocol, |_| std::future::pending()).await;
+        let http = client(protocol, &clock, policies.clone());
         let sent = send(&http, method.clone(), &server);
         for n in 1..=tries {
             until(|| server.received() == n && clock.sleepers() > 0).await;
@@ -188,18 +186,6 @@ async fn connection_closed_before_message() {
 }
 
 #[tokio::test]
-async fn a_post_that_was_never_sent_is_repeated() {
-    let clock = Clock::manual();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = format!("http://{}/", listener.local_addr().unwrap());
-    drop(listener);
-    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
-    let error = http.post(nobody).body("7").send().await.unwrap_err();
-    assert!(error.last().unwrap().is_connect());
-    assert_eq!((error.kind(), error.attempts()), (exhausted(Limit::Attempts), 3));
-}
-
-#[tokio::test]
 async fn a_post_that_an_http2_server_has_refused_is_repeated() {
     let cases = [
         (h2::Reason::REFUSED_STREAM, true, Verdict::Transient),
@@ -229,89 +215,6 @@ async fn a_post_that_an_http2_server_has_refused_is_repeated() {
             }
         }
     }
-}
-
-#[tokio::test]
-async fn a_post_to_a_connection_that_was_closed_with_goaway_is_repeated() {
-    let server = Server::raw(|stream, number| async move {
-        until_request_is_there(&stream).await;
-        let mut connection = h2::server::handshake(stream).await.unwrap();
-        if number == 1 {
-            connection.abrupt_shutdown(h2::Reason::NO_ERROR);
-        }
-        while let Some(Ok((_request, mut respond))) = connection.accept().await {
-            respond.send_response(http::Response::new(()), true).unwrap();
-        }
-    })
-    .await;
-    let http = client(Http2, &Clock::manual(), Retry::immediate().max_attempts(3));
-    assert_eq!(http.post(server.url()).body("7").send().await.unwrap().status(), 200);
-    assert_eq!(server.accepted(), 2);
-}
-
-#[tokio::test]
-async fn wrapped_client_error_source_redirect_loop_builder_and_decoding() {
-    let clock = Clock::manual();
-    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
-
-    let around = Server::quick(Http1, |_| reply_with(302, "location", "/again")).await;
-    let error = http.get(around.url()).send().await.unwrap_err();
-    assert!(error.last().unwrap().is_redirect());
-    assert_eq!((error.attempts(), error.verdict()), (1, Verdict::Permanent));
-
-    let error = http.get("not a url").send().await.unwrap_err();
-    assert!(error.last().unwrap().is_builder());
-    assert_eq!((error.attempts(), error.verdict()), (0, Verdict::Ignored));
-
-    let text = Server::quick(Http1, |_| reply(200, "no json")).await;
-    let error = http.get(text.url()).send().await.unwrap().json::<u32>().await.unwrap_err();
-    assert_eq!(error.verdict(), Verdict::Permanent);
-    assert_eq!(Error::from(error).kind(), Kind::Failed);
-    assert_eq!(text.received(), 1);
-}
-
-#[tokio::test]
-async fn wrapped_client_error_source_broken_body() {
-    let clock = Clock::manual();
-    for protocol in [Http1, Http2] {
-        let (server, trickle) = crate::reqwest_server::trickling(protocol, &[]).await;
-        let http = client(protocol, &clock, ());
-        let mut response = http.get(server.url()).send().await.unwrap();
-        trickle.send("half");
-        assert_eq!(response.chunk().await.unwrap().unwrap(), "half");
-        trickle.fail();
-        let error = response.chunk().await.unwrap_err();
-        assert!(error.is_decode(), "reqwest calls it so");
-        assert_eq!(error.verdict(), Verdict::Transient, "{protocol:?}: {error:?}");
-    }
-}
-
-#[tokio::test]
-async fn wrapped_client_error_source_of_the_own_request_body() {
-    for protocol in [Http1, Http2] {
-        let clock = Clock::manual();
-        let server = Server::quick(protocol, |_| reply(200, "")).await;
-        let http = client(protocol, &clock, Retry::immediate());
-        let failing = futures::stream::iter([Ok("some"), Err(io::Error::from(io::ErrorKind::ConnectionReset))]);
-        let request = http.put(server.url()).body(::reqwest::Body::wrap_stream(failing));
-        let error = request.send().await.unwrap_err();
-        let last = error.last().unwrap();
-        assert_eq!((error.attempts(), last.verdict()), (1, Verdict::Ignored), "{protocol:?}: {last:?}");
-    }
-}
-
-#[tokio::test]
-async fn wrapped_client_error_source_of_name_resolution() {
-    struct Down;
-    impl ::reqwest::dns::Resolve for Down {
-        fn resolve(&self, _: ::reqwest::dns::Name) -> ::reqwest::dns::Resolving {
-            Box::pin(async { Err(io::Error::other(io::Error::from(io::ErrorKind::TimedOut)).into()) })
-        }
-    }
-    let plain = ::reqwest::Client::builder().no_proxy().dns_resolver(Arc::new(Down)).build().unwrap();
-    let http = Client::new(plain, executor(&Clock::manual(), Retry::immediate().max_attempts(3)));
-    let error = http.get("http://billing.example/").send().await.unwrap_err();
-    assert_eq!((error.kind(), error.attempts()), (exhausted(Limit::Attempts), 3));
 }
 
 #[tokio::test]
@@ -405,109 +308,6 @@ async fn a_202_that_says_when_to_look_again_is_a_success() {
 }
 
 #[tokio::test]
-async fn retry_sends_empty_body() {
-    let clock = Clock::manual();
-    let invoice = [("invoice", "7"), ("state", "paid it")];
-    let server = Server::quick(Http1, |n| reply(if n < 3 { 503 } else { 200 }, "")).await;
-    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
-    assert_eq!(http.put(server.url()).json(&invoice).send().await.unwrap().status(), 200);
-    let requests = server.requests();
-    assert_eq!(requests.len(), 3);
-    for request in &requests {
-        assert_eq!((request.method.clone(), request.body.len()), (Method::PUT, 37));
-        assert_eq!(request.body, requests[0].body);
-        assert_eq!(request.headers["content-length"], "37");
-        assert_eq!(request.headers["content-type"], "application/json");
-    }
-}
-
-#[tokio::test]
-async fn streaming_body_not_clonable() {
-    for status in [200, 503] {
-        let clock = Clock::manual();
-        let server = Server::quick(Http1, move |_| reply(status, "answer")).await;
-        let http = client(Http1, &clock, Retry::immediate());
-        let stream = futures::stream::iter([Ok::<_, io::Error>("to be "), Ok("continued")]);
-        let request = http.put(server.url()).body(::reqwest::Body::wrap_stream(stream));
-        let response = request.send().await.unwrap();
-        assert_eq!(response.status().as_u16(), status);
-        assert_eq!(response.not_repeated().is_some(), status == 503);
-        assert_eq!(response.text().await.unwrap(), "answer");
-        let requests = server.requests();
-        assert_eq!((requests.len(), &requests[0].body), (1, &Bytes::from("to be continued")));
-    }
-}
-
-#[tokio::test]
-async fn last_response_lost() {
-    let clock = Clock::manual();
-    let server = Server::quick(Http1, |n| reply(503, format!("busy {n}"))).await;
-    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
-    let response = http.get(server.url()).send().await.unwrap();
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.text().await.unwrap(), "busy 3");
-    assert_eq!(server.received(), 3);
-}
-
-#[tokio::test]
-async fn discarded_response_leaks_connection() {
-    // Short ones are read to their end, and the connection is used again; long ones are broken off.
-    for (length, runs) in [(8 << 10, 1000), (100 << 10, 200)] {
-        let clock = Clock::manual();
-        let server = Server::start(Http1, move |n| async move {
-            let (trickle, mut busy) = crate::reqwest_server::trickle();
-            *busy.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            trickle.send(vec![b'x'; length]);
-            if n % 2 == 1 { busy } else { reply(200, "there") }
-        })
-        .await;
-        let http = client(Http1, &clock, Retry::fixed(secs(1)));
-        for run in 1..=runs {
-            let sent = send(&http, Method::GET, &server);
-            until(|| server.received() == 2 * run - 1 && clock.sleepers() == 1).await;
-            // Time for the drain, which is within the wait.
-            settle_briefly().await;
-            clock.advance(secs(1));
-            assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
-        }
-        assert!(server.most_open() <= 2, "{} sockets at once", server.most_open());
-        assert_eq!(server.received(), 2 * runs);
-        if length < 64 << 10 {
-            assert!(server.accepted() <= 2, "{} connections", server.accepted());
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_response_that_never_ends_is_drained_for_50_ms_at_most() {
-    let clock = Clock::manual();
-    let held = Arc::new(Mutex::new(Vec::new()));
-    let server = Server::quick(Http1, {
-        let held = Arc::clone(&held);
-        move |n| {
-            let (trickle, mut busy) = crate::reqwest_server::trickle();
-            *busy.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            trickle.send("b");
-            held.lock().unwrap().push(trickle);
-            if n == 1 { busy } else { reply(200, "there") }
-        }
-    })
-    .await;
-    let http = client(Http1, &clock, Retry::fixed(secs(1)));
-    let sent = send(&http, Method::GET, &server);
-    until(|| clock.sleepers() == 2).await;
-    let given_up = || held.lock().unwrap()[0].is_given_up();
-    clock.advance(Duration::from_millis(49));
-    settle().await;
-    assert!(!given_up());
-    clock.advance(Duration::from_millis(1));
-    until(given_up).await;
-    assert_eq!(server.received(), 1, "the wait goes on");
-    clock.advance(Duration::from_millis(950));
-    assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
-}
-
-#[tokio::test]
 async fn settings_hold_on_every_attempt() {
     let clock = Clock::manual();
     let server = Server::quick(Http1, |n| reply(if n < 2 { 503 } else { 200 }, "")).await;
@@ -565,28 +365,5 @@ async fn until_whole_request(stream: &TcpStream) {
             return;
         }
         tokio::task::yield_now().await;
-    }
-}
-
-/// Waits until the preface of HTTP/2 is there and something after it, without taking it.
-async fn until_request_is_there(stream: &TcpStream) {
-    let mut seen = [0; 256];
-    while stream.peek(&mut seen).await.unwrap_or(0) < 100 {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Reads a request: its head, and one byte of body if it announces one.
-async fn read_request(stream: &mut TcpStream) {
-    let mut read = Vec::new();
-    let mut byte = [0];
-    while !read.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte).await.unwrap_or(0) == 0 {
-            return std::future::pending().await;
-        }
-        read.push(byte[0]);
-    }
-    if String::from_utf8_lossy(&read).to_lowercase().contains("content-length: 1\r\n") {
-        let _ = stream.read(&mut byte).await;
     }
 }

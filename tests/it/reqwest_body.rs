@@ -20,17 +20,17 @@ use steadfast::reqwest::{BodyError, DEFAULT_IDLE_LIMIT, Error, ResponseExt};
 use steadfast::{CancellationToken, Cause, Classified, Context, Retry, Timeout, Verdict};
 
 use crate::reqwest_server::{
-    Http1, Http2, Protocol, Reply, Server, Trickle, client, executor, plain, reply, reply_with, settle, settle_briefly,
-    trickling, until,
+    Http1, Http2, Protocol, Reply, Server, Trickle, client, executor, plain, reply, reply_with, settle, trickling,
+    until,
 };
 use crate::support::{secs, timed_out};
 
 /// Remembers how bodies ended: what a bulkhead or a breaker leaves in the tail.
 #[derive(Clone, Default)]
-struct Ends(Arc<Mutex<Vec<End>>>);
+pub(crate) struct Ends(Arc<Mutex<Vec<End>>>);
 
 impl Ends {
-    fn take(&self) -> Vec<End> {
+    pub(crate) fn take(&self) -> Vec<End> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
@@ -101,38 +101,6 @@ impl Reading {
         until(|| self.trickle.is_given_up()).await;
         assert!(self.response.chunk().await.unwrap().is_none(), "nothing follows the error");
         error.into()
-    }
-}
-
-#[tokio::test]
-async fn unfired_timeout_kills_body() {
-    for protocol in [Http1, Http2] {
-        for token in [None, Some(CancellationToken::new())] {
-            let clock = Clock::manual();
-            let (server, trickle) = trickling(protocol, &[]).await;
-            let policies = (Timeout::secs(20), Retry::exponential(), Timeout::secs(5));
-            let http = client(protocol, &clock, policies);
-            let cx = match token {
-                Some(token) => Context::new().with_token(token),
-                None => Context::new(),
-            };
-            let response = http.get(server.url()).context(&cx).send().await.unwrap();
-            let cancellation = response.cancellation().unwrap().clone();
-            let reading = tokio::spawn(response.bytes());
-            for n in 0..16_u8 {
-                // Both limits would be long over.
-                clock.advance(secs(10));
-                settle_briefly().await;
-                trickle.send(vec![n; 64 << 10]);
-                settle_briefly().await;
-            }
-            assert!(!cancellation.is_cancelled(), "no policy that has finished cancels it");
-            drop(trickle);
-            let bytes = reading.await.unwrap().unwrap();
-            assert_eq!(bytes.len(), 1 << 20, "{protocol:?}");
-            assert!(bytes.chunks(64 << 10).zip(0..).all(|(chunk, n)| chunk.iter().all(|byte| *byte == n)));
-            assert!(!cancellation.is_cancelled());
-        }
     }
 }
 
@@ -361,32 +329,40 @@ async fn the_callers_deadline_covers_the_body() {
 
 #[tokio::test]
 async fn a_body_that_stalls_is_given_up() {
-    let clock = Clock::manual();
-    let mut reading = Reading::begin_on(&clock, Http2, &Context::new(), &[]).await;
-    for _ in 0..3 {
-        clock.advance(secs(29));
-        assert!(tokio_test::task::spawn(reading.response.chunk()).poll().is_pending());
-        clock.advance(secs(29));
-        reading.trickle.send("more");
-        assert_eq!(reading.response.chunk().await.unwrap().unwrap(), "more", "data resets the limit");
+    for protocol in [Http1, Http2] {
+        let clock = Clock::manual();
+        let mut reading = Reading::begin_on(&clock, protocol, &Context::new(), &[]).await;
+        for _ in 0..3 {
+            clock.advance(secs(29));
+            assert!(tokio_test::task::spawn(reading.response.chunk()).poll().is_pending());
+            clock.advance(secs(29));
+            reading.trickle.send("more");
+            assert_eq!(reading.response.chunk().await.unwrap().unwrap(), "more", "data resets the limit");
+        }
+        let error = reading.until_ended(|| clock.advance(DEFAULT_IDLE_LIMIT)).await;
+        assert_eq!((error.kind(), error.is_timeout()), (timed_out(secs(30)), true), "{protocol:?}");
+        let last = error.into_last().unwrap();
+        assert_eq!((last.is_timeout(), last.verdict()), (true, Verdict::Transient));
+        assert_eq!(reading.ends.take(), [End::TimedOut]);
     }
-    let error = reading.until_ended(|| clock.advance(DEFAULT_IDLE_LIMIT)).await;
-    assert_eq!((error.kind(), error.is_timeout()), (timed_out(secs(30)), true));
-    let last = error.into_last().unwrap();
-    assert_eq!((last.is_timeout(), last.verdict()), (true, Verdict::Transient));
-    assert_eq!(reading.ends.take(), [End::TimedOut]);
 }
 
 #[tokio::test]
 async fn a_stream_of_events_may_rest() {
-    let clock = Clock::manual();
-    let headers = &[("content-type", "text/event-stream")];
-    let mut reading = Reading::begin_on(&clock, Http1, &Context::new(), headers).await;
-    assert!(tokio_test::task::spawn(reading.response.chunk()).poll().is_pending());
-    assert_eq!(clock.sleepers(), 0);
-    clock.advance(secs(3600));
-    reading.trickle.send("data: 7");
-    assert_eq!(reading.response.chunk().await.unwrap().unwrap(), "data: 7");
+    for protocol in [Http1, Http2] {
+        let clock = Clock::manual();
+        let headers = &[("content-type", "text/event-stream")];
+        let mut reading = Reading::begin_on(&clock, protocol, &Context::new(), headers).await;
+        for _ in 0..3 {
+            let mut waiting = tokio_test::task::spawn(reading.response.chunk());
+            assert!(waiting.poll().is_pending());
+            assert_eq!(clock.sleepers(), 0);
+            clock.advance(secs(3600));
+            assert!(!waiting.is_woken());
+            reading.trickle.send("data: 7");
+            assert_eq!(waiting.await.unwrap().unwrap(), "data: 7");
+        }
+    }
 }
 
 #[tokio::test]

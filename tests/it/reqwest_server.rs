@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use steadfast::clock::ManualClock;
 use steadfast::policy::Settings;
 use steadfast::{Executor, reqwest::Client};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,4 +276,24 @@ pub(crate) async fn settle() {
     for _ in 0..2_000 {
         tokio::task::yield_now().await;
     }
+}
+
+/// Reads a request: its head, and one byte of body if it announces one.
+pub(crate) async fn read_request(stream: &mut TcpStream) {
+    if read_head(stream).await.contains("content-length: 1\r\n") {
+        let _ = stream.read(&mut [0]).await;
+    }
+}
+
+/// The head of a request, in lower case. Nothing comes after the end of the connection.
+pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    let mut byte = [0];
+    while !read.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).await.unwrap_or(0) == 0 {
+            return std::future::pending().await;
+        }
+        read.push(byte[0]);
+    }
+    String::from_utf8_lossy(&read).to_lowercase()
 }

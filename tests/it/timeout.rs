@@ -317,3 +317,13 @@ fn an_operation_that_wakes_itself_for_ever_is_cut_off_all_the_same() {
     let error = clock.block_on(beside(pending(), run)).unwrap_err();
     assert_eq!((error.kind(), error.elapsed()), (timed_out(secs(1)), secs(1)));
 }
+
+#[test]
+fn a_limit_that_covers_a_body_is_a_plain_limit_where_there_is_none() {
+    let limit = Timeout::secs(2).covering_body();
+    assert_eq!(format!("{limit:?} {:?}", Timeout::secs(2)), "Timeout(2s, covering the body) Timeout(2s)");
+    let seen = scenario(|| Timeout::secs(2).covering_body()).everywhere([hangs::<(), &str>()]);
+    assert_eq!((seen.kind(), seen.took), (timed_out(secs(2)), secs(2)));
+    let seen = scenario(|| Timeout::secs(2).covering_body()).everywhere([ok::<_, &str>(7).after(secs(1))]);
+    assert_eq!((seen.result, seen.took), (Ok(7), secs(1)));
+}

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Cold, Core, Kind, Word};
 use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Counts, State};
-use crate::keyed::member::sealed::Standing;
 use crate::clock::Moment;
+use crate::keyed::member::sealed::Standing;
 use crate::sync::Ordering;
 
 impl Core {

@@ -84,9 +84,13 @@ fn loom_the_end_of_a_pause_forgets_nothing() {
         let ticket = acquire(&core, bucket(0)).expect("closed");
         core.settle(ticket, End::Throttled(Some(WIDTH)), bucket(0));
         let over = bucket(1);
-        both(&core, move |core| core.settle(ticket, End::Failure, over), |core| {
-            assert!(acquire(core, over).is_ok());
-        });
+        both(
+            &core,
+            move |core| core.settle(ticket, End::Failure, over),
+            |core| {
+                assert!(acquire(core, over).is_ok());
+            },
+        );
         assert_eq!((core.counts(over).failures, core.word().is_closed()), (1, true));
     });
 }

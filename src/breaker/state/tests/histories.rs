@@ -143,7 +143,8 @@ impl Pair {
             let present = &self.model.setting;
             (next.buckets, next.width) = (present.buckets, present.width);
             next.of_calls = present.of_calls.map(|(size, percent, minimum)| {
-                next.of_calls.map_or((size, percent, minimum), |(_, percent, minimum)| (size, percent, minimum.min(size)))
+                next.of_calls
+                    .map_or((size, percent, minimum), |(_, percent, minimum)| (size, percent, minimum.min(size)))
             });
             if !present.has_window() {
                 (next.percent, next.slow_percent, next.most_failures) = (None, None, None);
@@ -234,7 +235,8 @@ fn rule(setting: &Setting) -> TripRule {
 }
 
 fn settings() -> impl Strategy<Value = Setting> {
-    let of_calls = (1..9u64, percent(), 1..9u64).prop_map(|(size, percent, minimum)| (size, percent, minimum.min(size)));
+    let of_calls =
+        (1..9u64, percent(), 1..9u64).prop_map(|(size, percent, minimum)| (size, percent, minimum.min(size)));
     let rules = (
         prop::option::of(percent()),
         prop::option::weighted(0.3, percent()),

@@ -409,7 +409,8 @@ impl Model {
         let (all, failed) = self.last_calls();
         let cause = if in_a_row.is_some_and(|most| self.window().is_some_and(|window| window.row >= most)) {
             Cause::ConsecutiveFailures
-        } else if percent.is_some_and(|least| counts.calls >= minimum && counts.failures * 100 >= least * counts.calls) {
+        } else if percent.is_some_and(|least| counts.calls >= minimum && counts.failures * 100 >= least * counts.calls)
+        {
             Cause::FailureRate
         } else if slow_percent.is_some_and(|least| timed >= minimum && counts.slow * 100 >= least * timed) {
             Cause::SlowRate
