@@ -22,16 +22,21 @@ pub(super) struct Race<'a, 'run, T, E, N: Next<T, E>, F, S, L> {
     /// For the start of the next lane; `None` if none is to start by itself.
     #[pin]
     alarm: Option<Alarm<'run>>,
-    lanes: Lanes<'a, 'run, T, E, N, S, L>,
-}
-
-/// Everything about the lanes that needs no pinning.
-struct Lanes<'a, 'run, T, E, N: Next<T, E>, S, L> {
     hedge: &'a Hedge,
     /// Inside of the frame around all lanes.
     call: Call<'run, E>,
     next: N,
     /// Makes a later lane, whose type has no name.
+    start: S,
+    /// Made when the first lane has not decided at once: what a quick call needs is little, and is not moved about.
+    lanes: Option<Lanes<'a, 'run, T, E, N, S, L>>,
+}
+
+/// Everything about the lanes that needs no pinning.
+struct Lanes<'a, 'run, T, E, N: Next<T, E>, S, L> {
+    hedge: &'a Hedge,
+    call: Call<'run, E>,
+    next: N,
     start: S,
     later: Vec<Lane<L>>,
     /// The outcome to end with if no lane decides, and its lane.
@@ -58,25 +63,12 @@ where
     T: Send,
     E: Send,
     N: Next<T, E>,
-    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L,
+    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L + Copy,
     L: Future<Output = Outcome<T, E>>,
 {
     #[inline(always)]
     pub(super) fn new(hedge: &'a Hedge, call: Call<'run, E>, next: N, first: F, start: S) -> Self {
-        let lanes = Lanes {
-            hedge,
-            call,
-            next,
-            start,
-            later: Vec::new(),
-            held: None,
-            left: hedge.most(),
-            started: 1,
-            due: 0,
-            begun: Moment::NEVER,
-            first_runs: true,
-        };
-        Race { first: Some(first), alarm: None, lanes }
+        Race { first: Some(first), alarm: None, hedge, call, next, start, lanes: None }
     }
 }
 
@@ -86,7 +78,7 @@ where
     E: Send,
     N: Next<T, E>,
     F: Future<Output = Outcome<T, E>>,
-    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L,
+    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L + Copy,
     L: Future<Output = Outcome<T, E>>,
 {
     type Output = Outcome<T, E>;
@@ -94,15 +86,16 @@ where
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
         let mut this = self.as_mut().project();
-        let core = this.lanes.call.scope().core;
+        let core = this.call.scope().core;
         let beside = core.look_inside();
         let first = match this.first.as_mut().as_pin_mut() {
             Some(first) => first.poll(cx),
             None => Poll::Pending,
         };
         let polled = match first {
-            Poll::Ready(outcome) if this.lanes.is_settled_by(outcome.verdict) => {
-                this.lanes.first_runs = false;
+            Poll::Ready(outcome)
+                if this.lanes.is_none() && decides(outcome.verdict) && this.hedge.latencies().is_none() =>
+            {
                 Poll::Ready(outcome)
             }
             first => self.go_on(cx, first),
@@ -117,7 +110,7 @@ where
     T: Send,
     E: Send,
     N: Next<T, E>,
-    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L,
+    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L + Copy,
     L: Future<Output = Outcome<T, E>>,
 {
     /// Everything but a first lane that decides alone. By value: a reference would keep the outcome of that in memory too.
@@ -125,51 +118,63 @@ where
     #[inline(never)]
     fn go_on(self: Pin<&mut Self>, cx: &mut Context<'_>, first: Poll<Outcome<T, E>>) -> Poll<Outcome<T, E>> {
         let mut this = self.project();
+        let (hedge, call, next, start) = (*this.hedge, *this.call, *this.next, *this.start);
+        let lanes = this.lanes.get_or_insert_with(|| Lanes::new(hedge, call, next, start));
         if let Poll::Ready(outcome) = first {
             this.first.set(None);
-            this.lanes.first_runs = false;
-            if let Some(decided) = this.lanes.ended(0, this.lanes.begun, outcome, cx) {
+            lanes.first_runs = false;
+            if let Some(decided) = lanes.ended(0, lanes.begun, outcome, cx) {
                 return Poll::Ready(decided);
             }
         }
-        if this.lanes.begun.is_never() {
-            let at = this.lanes.open();
+        if lanes.begun.is_never() {
+            let at = lanes.open();
             this.alarm.set(at);
         }
         let mut polled = 0;
         loop {
-            if let Some(decided) = this.lanes.poll_later(cx, polled) {
+            if let Some(decided) = lanes.poll_later(cx, polled) {
                 return Poll::Ready(decided);
             }
-            polled = this.lanes.started;
-            if !this.lanes.is_next_due(this.alarm.as_mut().as_pin_mut(), cx) || !this.lanes.start_next() {
+            polled = lanes.started;
+            if !lanes.is_next_due(this.alarm.as_mut().as_pin_mut(), cx) || !lanes.start_next() {
                 break;
             }
-            let at = this.lanes.alarm();
+            let at = lanes.alarm();
             this.alarm.set(at);
         }
-        if this.lanes.left == 0 {
+        if lanes.left == 0 {
             this.alarm.set(None);
         }
-        match this.lanes.is_idle() {
-            true => this.lanes.held.take().map_or(Poll::Pending, |(_, outcome)| Poll::Ready(outcome)),
+        match lanes.is_idle() {
+            true => lanes.held.take().map_or(Poll::Pending, |(_, outcome)| Poll::Ready(outcome)),
             false => Poll::Pending,
         }
     }
 }
 
-impl<'run, T, E, N, S, L> Lanes<'_, 'run, T, E, N, S, L>
+impl<'a, 'run, T, E, N, S, L> Lanes<'a, 'run, T, E, N, S, L>
 where
     T: Send,
     E: Send,
     N: Next<T, E>,
-    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L,
+    S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L + Copy,
     L: Future<Output = Outcome<T, E>>,
 {
-    /// Whether the first lane ends the try with this, and there is nothing else to be seen to.
-    #[inline]
-    fn is_settled_by(&self, verdict: Verdict) -> bool {
-        self.started == 1 && decides(verdict) && self.hedge.latencies().is_none()
+    fn new(hedge: &'a Hedge, call: Call<'run, E>, next: N, start: S) -> Self {
+        Lanes {
+            hedge,
+            call,
+            next,
+            start,
+            later: Vec::new(),
+            held: None,
+            left: hedge.most(),
+            started: 1,
+            due: 0,
+            begun: Moment::NEVER,
+            first_runs: true,
+        }
     }
 
     /// The first lane is pending, or has failed: it may be hedged from now on.

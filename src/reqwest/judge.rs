@@ -78,7 +78,7 @@ enum Sign {
     OwnBody,
     /// The caller, the executor or the caller's deadline ended a body.
     GivenUp,
-    /// The headers, or a body, are larger than they may be, and would be again.
+    /// A body is larger than it may be, and would be again.
     TooLarge,
     /// The server wants less of everything.
     Calm,
@@ -96,11 +96,7 @@ fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
             GivenUp::TooLarge(_) => Sign::TooLarge,
         })
     } else if let Some(error) = cause.downcast_ref::<hyper::Error>() {
-        Some(match error {
-            error if error.is_user() => Sign::OwnBody,
-            error if error.is_parse_too_large() => Sign::TooLarge,
-            _ => Sign::Broken,
-        })
+        Some(if error.is_user() { Sign::OwnBody } else { Sign::Broken })
     } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
         Some(h2_sign(error))
     } else {

@@ -29,12 +29,13 @@
 //! | the name cannot be resolved, the connection is refused | `Transient`, nothing was sent |
 //! | the connection was closed before it was used again | `Transient`, nothing was sent |
 //! | the connection breaks or is reset, before the headers or in the body; the body is shorter than announced | `Transient` |
+//! | an answer that is not HTTP, headers that are too large | `Transient` |
 //! | a time limit of reqwest, or of the body | `Transient` |
 //! | HTTP/2 REFUSED_STREAM, GOAWAY | `Transient`, nothing was sent |
 //! | HTTP/2 ENHANCE_YOUR_CALM | `Throttled`; nothing was sent, if with GOAWAY |
 //! | TLS: a certificate that is not trusted, a server that speaks something else (rustls; native-tls does not tell it from a broken connection) | `Permanent` |
 //! | a redirect loop | `Permanent` |
-//! | headers that are larger than may be (HTTP/1; over HTTP/2 it looks like a broken stream), a body larger than [`buffered`] allows | `Permanent` |
+//! | a body larger than [`buffered`] allows | `Permanent` |
 //! | a body that cannot be decoded | `Permanent` |
 //! | a URL or a header that is not valid, a scheme that is not served, a request body that failed | `Ignored` |
 //! | the caller, its deadline or a shutdown ended a body | `Ignored` |

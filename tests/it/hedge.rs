@@ -138,7 +138,7 @@ fn fault(fault: Fault<&'static str>) -> Step<u32, &'static str> {
     ends(Err(fault))
 }
 
-/// The table of the design, for a first lane that ends before and after its hedge has started.
+/// The table at `Hedge`, for a first lane that ends before and after its hedge has started.
 #[test]
 fn success_permanent_fatal_and_ignored_decide_wherever_they_come_from() {
     let deciding = [ok(7), permanent("E"), fault(Fault::Fatal("E")), fault(Fault::Ignored("E"))];
