@@ -13,7 +13,8 @@ use steadfast::clock::Clock;
 use steadfast::limit::RateLimiterConfig;
 use steadfast::policy::Policy;
 use steadfast::{
-    Attempt, Breaker, Bulkhead, Context, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout, faults, op, try_do, try_op,
+    Attempt, Breaker, Bulkhead, Context, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout, faults, op, try_do,
+    try_op,
 };
 
 /// How many allocations `work` makes once it has been done before.

@@ -13,8 +13,8 @@ use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, Wi
 use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
 use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
 use steadfast::{
-    Attempt, Breaker, Budget, Bulkhead, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor, Hedge,
-    Keyed, Priority, RateLimiter, Retry, Timeout, Verdict,
+    Attempt, Breaker, Budget, Bulkhead, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor,
+    Hedge, Keyed, Priority, RateLimiter, Retry, Timeout, Verdict,
 };
 
 fn all<T: Send + Sync + Unpin>() {}

@@ -58,7 +58,8 @@ fn the_future_of_a_run_through_a_breaker_too_is_small() {
     let executor = Executor::builder("sizes").policies(chain).build().unwrap();
     let small = size_of_val(&executor.run(|_| async { Ok::<_, u64>(7_u64) }));
     let large = size_of_val(&executor.run(|_| async { Ok::<_, [u64; 2]>(7_u64) }));
-    assert!(small <= 528 && large <= 528, "{small}, {large}");
+    let most = 528 + OF_TOKIOS_TEST_UTIL;
+    assert!(small <= most && large <= most, "{small}, {large}");
 }
 
 #[test]
@@ -69,3 +70,6 @@ fn a_run_of_its_own_setup_is_not_much_larger() {
     let size = size_of_val(&try_do(&cx, operation, &policies));
     assert!(size <= 640, "{size}");
 }
+
+/// Tests are built with tokio's `test-util`, which makes its timers, and so every future with a limit, larger by two words.
+const OF_TOKIOS_TEST_UTIL: usize = 2 * WORD;

@@ -47,7 +47,7 @@ use crate::verdict::Verdict;
 impl<T: Send, E: Send> Policy<T, E> for Breaker {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
-        Guarded { start: N::call, next, inner: None, permit: Held::none(self, call) }
+        Guarded { start: N::call, rest: Rest::Ahead(next), permit: Held::none(self, call) }
     }
 }
 
@@ -58,12 +58,17 @@ impl<T: Send, E: Send> Policy<T, E> for Breaker {
 struct Guarded<'a, 'run, E, N, S, F> {
     /// Makes the future, whose type has no name.
     start: S,
-    next: N,
-    /// The rest of the chain, from the admission on.
     #[pin]
-    inner: Option<F>,
+    rest: Rest<N, F>,
     /// Dropped after what is inside: it learns of its end when all of that is gone.
     permit: Held<'a, 'run, E>,
+}
+
+/// The rest of the chain: what is needed only before the admission shares its place with what is needed only after it.
+#[pin_project(project = RestProjection)]
+enum Rest<N, F> {
+    Ahead(N),
+    Running(#[pin] F),
 }
 
 impl<'run, T, E, N, S, F> Future for Guarded<'_, 'run, E, N, S, F>
@@ -77,18 +82,21 @@ where
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
         let mut this = self.project();
-        if this.inner.is_none() {
-            let next = *this.next;
+        if let RestProjection::Ahead(next) = this.rest.as_mut().project() {
+            let next = *next;
             match this.permit.acquire(|| next.limit()) {
-                Ok(call) => this.inner.set(Some((this.start)(next, call))),
+                Ok(call) => this.rest.set(Rest::Running((this.start)(next, call))),
                 Err(refused) => {
                     let error = this.permit.refuse(refused);
-                    return Poll::Ready(Outcome::new(Err(error), Verdict::Rejected { retry_after: refused.retry_after }));
+                    return Poll::Ready(Outcome::new(
+                        Err(error),
+                        Verdict::Rejected { retry_after: refused.retry_after },
+                    ));
                 }
             }
         }
         // Always there: it was set just above.
-        let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Pending };
+        let RestProjection::Running(inner) = this.rest.as_mut().project() else { return Poll::Pending };
         let mut outcome = ready!(inner.poll(cx));
         let verdict = outcome.verdict;
         let lives_on = this.permit.settle(verdict);

@@ -7,7 +7,7 @@ use steadfast::clock::Clock;
 use steadfast::reqwest::{Client, Error, RequestBuilderExt, ResponseExt};
 use steadfast::retry::OnLongWait;
 use steadfast::{Classified, Context, Executor, Hedge, Retry, Timeout, Verdict};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::reqwest_server::{
