@@ -41,8 +41,9 @@
 //! | the caller, its deadline or a shutdown ended a body | `Ignored` |
 //!
 //! What a verdict means to a retry and to a breaker is in the table at [`Verdict`](crate::Verdict). A `Throttled` one is no failure
-//! of a breaker; with [`pause_on_retry_after`](crate::breaker::BreakerConfig::pause_on_retry_after) the breaker holds back all
-//! calls for as long as the server asks, and with [`per_host`](Client::per_host) those to that host. A response is always returned
+//! of a breaker, but a breaker around HTTP holds back all calls for as long as the server asks, 30 s at most unless
+//! [`pause_on_retry_after`](crate::breaker::BreakerConfig::pause_on_retry_after) says otherwise or
+//! [`never_pause`](crate::breaker::BreakerConfig::never_pause), and with [`per_host`](Client::per_host) those to that host. A response is always returned
 //! as one: if the last of three attempts is answered 503, the caller gets that 503 with its body. An open breaker, a timeout
 //! or a broken connection is an [`Error`].
 //!
