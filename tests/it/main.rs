@@ -4,6 +4,7 @@
 mod adapters;
 mod backoff;
 mod breaker;
+mod breaker_behaviours;
 mod breaker_by_hand;
 mod breaker_cases;
 mod breaker_permit;
