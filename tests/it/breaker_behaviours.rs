@@ -1,5 +1,6 @@
 //! Sequences of calls that the tests of other breakers assert, with what they come to here.
 
+use steadfast::Verdict;
 use steadfast::breaker::{Breaker, BreakerConfig, Cause, State, TripRule};
 
 use crate::breakers::{Bench, OPEN_TIME, consecutive, counting, logging};
@@ -8,12 +9,8 @@ use crate::support::{ms, secs};
 /// After which of the calls, from 1, a closed breaker opens.
 fn opens_after(rule: TripRule, ends: &str) -> Option<usize> {
     let bench = Bench::closed(consecutive(1).rule(rule));
-    let opened = ends.bytes().position(|end| {
-        if end == b'S' {
-            bench.succeed()
-        } else {
-            bench.fail()
-        }
+    let opened = ends.chars().position(|end| {
+        bench.call(end);
         bench.breaker.state() == State::Open
     });
     opened.map(|index| index + 1)
@@ -22,12 +19,8 @@ fn opens_after(rule: TripRule, ends: &str) -> Option<usize> {
 /// After which of the trials, from 1, a half-open breaker is decided, and how.
 fn decides_after(config: BreakerConfig, ends: &str) -> Option<(usize, State)> {
     let bench = Bench::half_open(config);
-    let decided = ends.bytes().position(|end| {
-        if end == b'S' {
-            bench.succeed()
-        } else {
-            bench.fail()
-        }
+    let decided = ends.chars().position(|end| {
+        bench.call(end);
         bench.breaker.state() != State::HalfOpen
     });
     decided.map(|index| (index + 1, bench.breaker.state()))
@@ -58,12 +51,8 @@ fn half_of_ten_opens_and_is_told_once() {
 fn a_window_of_time_forgets_by_the_second() {
     let rule = TripRule::failure_rate(0.5).window(5, secs(1)).minimum_calls(6);
     let bench = Bench::closed(consecutive(1).rule(rule));
-    for end in ["S", "S", "S", "F", "F"] {
-        if end == "S" {
-            bench.succeed()
-        } else {
-            bench.fail()
-        }
+    for end in ['S', 'S', 'S', 'F', 'F'] {
+        bench.call(end);
         bench.clock.advance(secs(1));
     }
     // The first success has left, so that these are five of the six that it takes.
@@ -83,12 +72,8 @@ fn a_window_of_time_forgets_by_the_second() {
 #[test]
 fn the_counts_of_a_window_of_calls_are_those_of_its_calls() {
     let bench = Bench::closed(consecutive(1).rule(TripRule::count_window(4, 1.0)));
-    let rates = ["F", "S", "S", "S", "S"].map(|end| {
-        if end == "S" {
-            bench.succeed()
-        } else {
-            bench.fail()
-        }
+    let rates = ['F', 'S', 'S', 'S', 'S'].map(|end| {
+        bench.call(end);
         (bench.breaker.counts().calls, bench.breaker.counts().rate())
     });
     let expected = [(1, 1.0), (2, 0.5), (3, 1.0 / 3.0), (4, 0.25), (4, 0.0)];
@@ -106,11 +91,7 @@ fn three_slow_calls_of_five_open_whatever_failed() {
             if number < 3 {
                 bench.clock.advance(secs(1));
             }
-            if number < failures {
-                permit.failure()
-            } else {
-                permit.success()
-            }
+            permit.record(if number < failures { Verdict::Transient } else { Verdict::Success });
             assert_eq!(bench.breaker.state() == State::Open, number == 4);
         }
         assert_eq!(log.entries()[0].cause, Cause::SlowRate);
@@ -124,7 +105,7 @@ fn slow_calls_leave_the_window_with_their_second() {
     let call = |takes, fails| {
         let permit = bench.breaker.try_acquire().unwrap();
         bench.clock.advance(takes);
-        if fails { permit.failure() } else { permit.success() }
+        permit.record(if fails { Verdict::Transient } else { Verdict::Success });
     };
     let seen = || {
         let counts = bench.breaker.counts();
@@ -160,8 +141,8 @@ fn trials_are_decided_as_soon_as_they_can_be() {
 fn the_closing_tells_what_the_trials_came_to() {
     let (config, log) = logging(consecutive(1).trial_rate(5, 0.5));
     let bench = Bench::half_open(config);
-    for end in ["S", "F", "S", "F", "S"] {
-        if end == "S" { bench.succeed() } else { bench.fail() }
+    for end in ['S', 'F', 'S', 'F', 'S'] {
+        bench.call(end);
     }
     let closing = log.entries().pop().unwrap();
     assert_eq!((closing.cause, closing.counts.calls, closing.counts.failures), (Cause::TrialsSucceeded, 5, 2));
@@ -192,7 +173,8 @@ fn the_second_opening_lasts_half_as_long_again() {
 
 #[test]
 fn a_breaker_may_begin_in_any_state() {
-    let begins: [(fn(&Breaker), State); 4] = [
+    type Begin = fn(&Breaker);
+    let begins: [(Begin, State); 4] = [
         (Breaker::isolate, State::Isolated),
         (Breaker::force_open, State::Open),
         (Breaker::disable, State::Disabled),

@@ -187,13 +187,9 @@ fn without_a_slow_rule_no_call_is_slow() {
 /// The ends of calls, in a window of calls: after how many of them it opens.
 fn opens_after(rule: TripRule, ends: &str) -> Option<usize> {
     let (bench, log) = with_rule(rule);
-    let opened = ends.bytes().position(|end| {
+    let opened = ends.chars().position(|end| {
         bench.clock.advance(mins(30));
-        if end == b'S' {
-            bench.succeed()
-        } else {
-            bench.fail()
-        }
+        bench.call(end);
         bench.breaker.state() == State::Open
     });
     assert_eq!(opened.is_some(), cause(&log) == Some(Cause::FailureRate));
@@ -276,7 +272,7 @@ fn any_of_several_rules_opens_and_is_named() {
         (
             |bench| {
                 for number in 0..10 {
-                    if number == 4 || number == 8 { bench.succeed() } else { bench.fail() }
+                    bench.call(if number == 4 || number == 8 { 'S' } else { 'F' });
                 }
             },
             Cause::FailureRate,
@@ -287,11 +283,7 @@ fn any_of_several_rules_opens_and_is_named() {
         (
             |bench| {
                 for number in 0..40 {
-                    if number % 2 == 0 {
-                        bench.succeed()
-                    } else {
-                        bench.fail()
-                    }
+                    bench.call(if number % 2 == 0 { 'S' } else { 'F' });
                     bench.clock.advance(mins(10));
                 }
             },

@@ -21,8 +21,10 @@ type Guarded = GuardedStream<UnboundedReceiver<Message>, Classify>;
 /// The server's end of a stream. The stream ends when it is dropped.
 type Server = UnboundedSender<Message>;
 
-/// The ways to open a stream through a breaker.
-const OPENERS: [fn(&Bench) -> (Server, Guarded); 2] = [by_permit, by_chain];
+/// Opens a stream through a breaker.
+type Opener = fn(&Bench) -> (Server, Guarded);
+
+const OPENERS: [Opener; 2] = [by_permit, by_chain];
 
 fn by_permit(bench: &Bench) -> (Server, Guarded) {
     let permit = bench.breaker.try_acquire().unwrap();

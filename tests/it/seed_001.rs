@@ -159,11 +159,7 @@ fn four_failures_in_five_never_make_five_in_a_row() {
     let opens_after = |rule: TripRule| {
         let bench = Bench::closed(consecutive(1).rule(rule));
         (0..500).find(|number| {
-            if number % 5 == 4 {
-                bench.succeed()
-            } else {
-                bench.fail()
-            }
+            bench.call(if number % 5 == 4 { 'S' } else { 'F' });
             bench.breaker.state() == State::Open
         })
     };
