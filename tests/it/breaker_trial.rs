@@ -59,6 +59,7 @@ fn time_of_trial(inside: impl Policy<(), &'static str>) -> Duration {
     tokio_test::assert_pending!(run.poll());
     while bench.breaker.state() == State::HalfOpen {
         bench.clock.advance(ms(500));
+        assert!(bench.clock.now().since(start) < secs(600), "it never expires");
     }
     bench.clock.now().since(start)
 }
