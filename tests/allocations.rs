@@ -1,4 +1,4 @@
-//! What a call allocates, counted on the thread that makes it.
+//! What a call allocates, and what a map of breakers holds, counted on the thread that makes it.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests say in one word that something went wrong, too")]
 
@@ -13,8 +13,8 @@ use steadfast::clock::Clock;
 use steadfast::limit::RateLimiterConfig;
 use steadfast::policy::Policy;
 use steadfast::{
-    Attempt, Breaker, Bulkhead, Context, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout, faults, op, try_do,
-    try_op,
+    Attempt, Breaker, Bulkhead, Context, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout, Verdict, faults, op,
+    try_do, try_op,
 };
 
 /// How many allocations `work` makes once it has been done before.
@@ -204,4 +204,29 @@ fn a_value_that_is_larger_than_a_page_is_not_boxed_either() {
     let (cx, policies) = (Context::new(), chain());
     let large = |_| async { Ok::<_, String>([7_u8; 8192]) };
     assert_eq!(allocations(|| finish(try_do(&cx, large, &policies)).unwrap()), 0);
+}
+
+/// What a map with a breaker for each of 100,000 keys holds, for each of them, once each had one call that ended like this: the
+/// bytes that were asked of the allocator and not given back.
+fn bytes_per_key(end: Verdict) -> f64 {
+    const KEYS: u32 = 100_000;
+    let mut map = None;
+    let held = measure(|| {
+        let breakers = Keyed::<Breaker>::with_capacity(BreakerConfig::default(), 1_000_000);
+        breakers.bind(Clock::manual()).unwrap();
+        for number in 0..KEYS {
+            breakers.get(&format!("shard-{number}")).try_acquire().unwrap().record(end);
+        }
+        map = Some(breakers);
+    });
+    assert_eq!(map.map(|map| (map.len(), map.evictions())), Some((KEYS as usize, 0)));
+    held.bytes_current as f64 / f64::from(KEYS)
+}
+
+#[test]
+fn a_hundred_thousand_keyed_breakers_take_at_most_360_bytes_each() {
+    let succeeded = bytes_per_key(Verdict::Success);
+    let failed = bytes_per_key(Verdict::Transient);
+    println!("100,000 keys: {succeeded:.0} bytes each after a success, {failed:.0} after a failure");
+    assert!(succeeded <= 360.0, "{succeeded} bytes each");
 }

@@ -3,10 +3,14 @@
 //! * [`Breaker`] is the handle: clones share state, and one breaker serves calls of any result type.
 //! * [`BreakerConfig`] is the settings, [`TripRule`] when it opens.
 //! * [`Permit`] is for calls that are not run through a chain.
+//!
+//! The [`guide`] has the states and their changes, how to choose numbers, and when a breaker does harm.
 
 mod config;
 mod count_window;
 mod family;
+#[doc = include_str!("guide.md")]
+pub mod guide {}
 mod half_open;
 mod handle;
 mod keyed;

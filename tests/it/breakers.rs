@@ -117,6 +117,15 @@ impl Bench {
         assert_eq!(self.run(|_| async { Err::<(), _>(()) }).unwrap_err().kind(), Kind::Failed);
     }
 
+    /// A call that ends like this: `S` for a success, `F` for a failure.
+    pub(crate) fn call(&self, end: char) {
+        match end {
+            'S' => self.succeed(),
+            'F' => self.fail(),
+            other => panic!("an end that is not known here: {other}"),
+        }
+    }
+
     pub(crate) fn is_refused(&self) -> bool {
         self.run(|_| async { Ok::<_, ()>(()) }).is_err_and(|error| error.is_circuit_open())
     }

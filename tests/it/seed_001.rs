@@ -1,0 +1,203 @@
+//! The rules of a two-step admission, of outcomes out of band and of each transition, by their users' book.
+
+use std::mem::ManuallyDrop;
+
+use steadfast::breaker::{
+    Breaker, BreakerConfig, Cause, Counts, DEFAULT_FAILURE_THRESHOLD, DEFAULT_OPEN_TIME, DEFAULT_TRIALS, Permit,
+    Rejected, State, TripRule,
+};
+use steadfast::error::Kind;
+use steadfast::{Keyed, Verdict};
+
+use crate::breakers::{Bench, OPEN_TIME, Trial, consecutive, counting, logging, panic_of, panics};
+use crate::support::secs;
+
+#[test]
+fn the_defaults_have_names() {
+    assert_eq!((DEFAULT_FAILURE_THRESHOLD, DEFAULT_OPEN_TIME, DEFAULT_TRIALS), (5, secs(30), 1));
+    assert_eq!(Keyed::<Breaker>::new(BreakerConfig::default()).capacity(), 8_192);
+}
+
+#[test]
+fn a_breaker_without_settings_is_a_good_one() {
+    let bench = Bench::closed(BreakerConfig::default());
+    assert_eq!((bench.breaker.state(), bench.breaker.counts()), (State::Closed, Counts::default()));
+    (0..19).for_each(|_| bench.fail());
+    assert_eq!(bench.breaker.state(), State::Closed);
+    bench.fail();
+    assert_eq!((bench.breaker.state(), bench.breaker.remaining_open()), (State::Open, DEFAULT_OPEN_TIME));
+}
+
+/// The two steps as every user writes them.
+fn in_two_steps(breaker: &Breaker, call: impl FnOnce() -> Result<u32, &'static str>) -> Result<u32, String> {
+    let permit = breaker.try_acquire().map_err(|rejected| rejected.to_string())?;
+    let result = call();
+    match &result {
+        Ok(_) => permit.success(),
+        Err(_) => permit.failure(),
+    }
+    result.map_err(str::to_owned)
+}
+
+#[test]
+fn a_refused_call_is_not_made_and_has_no_permit_to_report_with() {
+    let bench = Bench::closed(consecutive(2));
+    assert_eq!(in_two_steps(&bench.breaker, || Ok(7)), Ok(7));
+    for _ in 0..2 {
+        assert_eq!(in_two_steps(&bench.breaker, || Err("down")), Err("down".to_owned()));
+    }
+    let refused = in_two_steps(&bench.breaker, || panic!("it is not asked"));
+    assert_eq!(refused, Err("circuit breaker open, next trial in 30 s".to_owned()), "nor is 7 remembered");
+    let rejected: Rejected = bench.breaker.try_acquire().unwrap_err();
+    assert_eq!(rejected.kind(), Kind::CircuitOpen { retry_after: Some(OPEN_TIME) });
+}
+
+#[test]
+fn an_admitted_call_reports_exactly_once() {
+    // That it is not more than once is for the compiler to see: a report uses the permit up. Nor is it less:
+    let bench = Bench::half_open(consecutive(1));
+    drop(bench.breaker.try_acquire().unwrap());
+    assert_eq!(bench.after_trial(), Trial::Reopened, "a permit that is dropped is a call that was abandoned");
+
+    let bench = Bench::closed(counting());
+    let permits: Vec<_> = (0..10).map(|_| bench.breaker.try_acquire().unwrap()).collect();
+    permits.into_iter().for_each(Permit::success);
+    assert_eq!(bench.counted(), (10, 0));
+}
+
+#[test]
+fn a_panic_between_the_two_steps_holds_no_place() {
+    let bench = Bench::half_open(consecutive(1));
+    assert_eq!(panic_of(|| drop(in_two_steps(&bench.breaker, panics))), "the operation's own");
+    assert_eq!(bench.after_trial(), Trial::Reopened);
+}
+
+#[test]
+fn a_permit_that_is_never_reported_wedges_the_breaker_for_one_open_time() {
+    let bench = Bench::half_open(consecutive(1));
+    let _lost = ManuallyDrop::new(bench.breaker.try_acquire().unwrap());
+    bench.clock.advance(OPEN_TIME);
+    assert_eq!((bench.breaker.state(), bench.breaker.remaining_open()), (State::Open, OPEN_TIME));
+    bench.clock.advance(OPEN_TIME);
+    bench.succeed();
+    assert_eq!(bench.breaker.state(), State::Closed);
+}
+
+#[test]
+fn a_late_report_neither_frees_the_place_of_a_newer_trial_nor_decides_it() {
+    let bench = Bench::closed(consecutive(1));
+    let of_closed = bench.breaker.try_acquire().unwrap();
+    bench.trip();
+    bench.clock.advance(OPEN_TIME);
+    let expired = bench.breaker.try_acquire().unwrap();
+    bench.clock.advance(OPEN_TIME * 2);
+    let trial = bench.breaker.try_acquire().unwrap();
+    expired.success();
+    of_closed.failure();
+    assert_eq!((bench.breaker.state(), bench.is_refused()), (State::HalfOpen, true));
+    trial.failure();
+    assert_eq!(bench.after_trial(), Trial::Reopened);
+}
+
+#[test]
+fn states_are_called_as_operators_know_them() {
+    let bench = Bench::closed(consecutive(1));
+    let name = || bench.breaker.state().to_string();
+    assert_eq!(name(), "closed");
+    bench.trip();
+    assert_eq!(name(), "open");
+    bench.clock.advance(OPEN_TIME);
+    assert_eq!(name(), "half-open");
+    let by_hand: [fn(&Breaker); 4] = [Breaker::force_close, Breaker::disable, Breaker::metrics_only, Breaker::isolate];
+    let names = by_hand.map(|command| {
+        command(&bench.breaker);
+        name()
+    });
+    assert_eq!(names, ["closed", "disabled", "metrics-only", "isolated"]);
+}
+
+#[test]
+fn each_transition_happens_where_it_should() {
+    let (config, log) = logging(consecutive(2).trials(2).successes_to_close(2));
+    let bench = Bench::closed(config);
+    bench.fail();
+    bench.succeed();
+    bench.fail();
+    assert_eq!(bench.breaker.state(), State::Closed, "they must be consecutive");
+    bench.fail();
+    assert_eq!(bench.breaker.state(), State::Open);
+    bench.clock.advance(OPEN_TIME);
+    bench.fail();
+    assert_eq!(bench.breaker.state(), State::Open, "a trial that fails");
+    bench.clock.advance(OPEN_TIME);
+    let _never = [(); 2].map(|()| ManuallyDrop::new(bench.breaker.try_acquire().unwrap()));
+    bench.clock.advance(OPEN_TIME);
+    assert!(bench.is_refused(), "trials that have expired");
+    bench.clock.advance(OPEN_TIME);
+    let (one, two) = (bench.breaker.try_acquire().unwrap(), bench.breaker.try_acquire().unwrap());
+    assert!(bench.is_refused(), "no more trials than that");
+    one.success();
+    assert_eq!(bench.breaker.state(), State::HalfOpen);
+    two.success();
+    assert_eq!((bench.breaker.state(), bench.breaker.counts().consecutive_failures), (State::Closed, 0));
+
+    let causes: Vec<_> = log.entries().iter().map(|change| (change.to, change.cause)).collect();
+    let expected = [
+        (State::Open, Cause::ConsecutiveFailures),
+        (State::HalfOpen, Cause::OpenTimeOver),
+        (State::Open, Cause::TrialFailed),
+        (State::HalfOpen, Cause::OpenTimeOver),
+        (State::Open, Cause::TrialExpired),
+        (State::HalfOpen, Cause::OpenTimeOver),
+        (State::Closed, Cause::TrialsSucceeded),
+    ];
+    assert_eq!(causes, expected);
+}
+
+#[test]
+fn four_failures_in_five_never_make_five_in_a_row() {
+    let opens_after = |rule: TripRule| {
+        let bench = Bench::closed(consecutive(1).rule(rule));
+        (0..500).find(|number| {
+            bench.call(if number % 5 == 4 { 'S' } else { 'F' });
+            bench.breaker.state() == State::Open
+        })
+    };
+    assert_eq!(opens_after(TripRule::consecutive(DEFAULT_FAILURE_THRESHOLD)), None);
+    assert_eq!(opens_after(TripRule::default()), Some(19), "the cure is a rate");
+}
+
+#[test]
+fn what_no_admission_belongs_to_counts_while_closed_only() {
+    let bench = Bench::closed(consecutive(2));
+    bench.breaker.record(Verdict::Transient);
+    bench.breaker.record(Verdict::Success);
+    bench.breaker.record(Verdict::Transient);
+    assert_eq!(bench.breaker.state(), State::Closed);
+    bench.breaker.record(Verdict::Fatal);
+    assert_eq!(bench.breaker.state(), State::Open);
+    bench.clock.advance(secs(10));
+    for verdict in [Verdict::Success, Verdict::Transient] {
+        bench.breaker.record(verdict);
+        assert_eq!((bench.breaker.state(), bench.breaker.remaining_open()), (State::Open, secs(20)));
+    }
+    bench.clock.advance(secs(20));
+    let trial = bench.breaker.try_acquire().unwrap();
+    for verdict in [Verdict::Success, Verdict::Transient, Verdict::Ignored] {
+        bench.breaker.record(verdict);
+        assert_eq!((bench.breaker.state(), bench.is_refused()), (State::HalfOpen, true));
+    }
+    trial.success();
+    assert_eq!(bench.counted(), (0, 0), "and nothing of it is left");
+}
+
+#[test]
+fn a_burst_of_failures_out_of_band_cannot_trip_a_breaker_that_recovers() {
+    let bench = Bench::half_open(consecutive(2).trials(2).successes_to_close(2));
+    bench.succeed();
+    (0..100).for_each(|_| bench.breaker.record(Verdict::Transient));
+    bench.succeed();
+    assert_eq!(bench.breaker.state(), State::Closed);
+    bench.breaker.record(Verdict::Transient);
+    assert_eq!(bench.breaker.state(), State::Closed, "the row begins anew");
+}
