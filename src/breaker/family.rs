@@ -73,6 +73,17 @@ impl Family {
         self.live.read().unwrap_or_else(|| Thresholds::new(&config.rule))
     }
 
+    /// Does something that was decided by the thresholds of `version`, unless they have changed; and they do not change while it
+    /// is done. Returns whether it was done.
+    pub(super) fn if_current(&self, version: u64, act: impl FnOnce(&BreakerConfig)) -> bool {
+        let config = lock(&self.config);
+        let is_current = self.live.version() == version;
+        if is_current {
+            act(&config);
+        }
+        is_current
+    }
+
     /// Changes every setting but the windows, at once and for all breakers of the family.
     pub(crate) fn reconfigure(&self, mut config: BreakerConfig) -> Result<(), ConfigError> {
         config.check()?;

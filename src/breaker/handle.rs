@@ -81,7 +81,8 @@ impl Breaker {
     }
 
     /// Binds the breaker to `clock`, as the first use does by itself. A run binds it to the clock of its context or
-    /// executor; what has no clock of its own (two-step permits, [`record`](Breaker::record)) to [`Clock::tokio`].
+    /// executor; what has no clock of its own (two-step permits, [`record`](Breaker::record), commands by hand) to
+    /// [`Clock::tokio`].
     ///
     /// # Errors
     /// If it is bound to another clock.

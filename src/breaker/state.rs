@@ -25,8 +25,9 @@
 //! # Thresholds that change
 //!
 //! A trip carries the version of the thresholds that it was decided by ([`super::thresholds`]). If another version is in
-//! force when it has the lock, the lock is left and the rules are looked at again: after `reconfigure` has returned, nothing
-//! trips by the numbers from before.
+//! force when it has the lock, the lock is left and the rules are looked at again; if not, they cannot change before it is
+//! done, since it holds the lock of the family for that. So after `reconfigure` has returned, nothing trips by the numbers from
+//! before. Locks are taken in this order: the breaker's, the family's.
 //!
 //! # Cost
 //!
@@ -44,6 +45,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::sync::{AtomicU64, Lazy, Mutex, MutexGuard, Ordering, lock};
+use crate::window::Geometry;
 
 use super::config::BreakerConfig;
 use super::count_window::CountWindow;
@@ -90,7 +92,7 @@ struct Cold {
 impl Core {
     /// A closed breaker that has counted nothing.
     pub(crate) fn new(family: Arc<Family>, key: Option<Arc<str>>) -> Self {
-        let buckets = family.geometry.as_ref().map_or(0, |geometry| geometry.buckets());
+        let buckets = family.geometry.as_ref().map_or(0, Geometry::buckets);
         Core {
             state: AtomicU64::new(Word::FIRST.0),
             streak: Streak::new(),
@@ -281,7 +283,7 @@ impl Core {
                 Kind::Open | Kind::Paused if rare.until() > now => return Err(self.refuse(word, rare.time_left(now))),
                 Kind::Paused => self.state.store(word.within(Kind::Closed).0, Ordering::Release),
                 Kind::Open => {
-                    self.change(cold, Kind::HalfOpen, Cause::OpenTimeOver, now, now);
+                    self.change(cold, &config, Kind::HalfOpen, Cause::OpenTimeOver, now, now);
                     cold.half_open = HalfOpen::new();
                 }
                 Kind::HalfOpen => match cold.half_open.admit(&config, now) {
@@ -334,7 +336,7 @@ impl Core {
     fn follow(&self, cold: &mut Cold, config: &BreakerConfig, step: Step, now: Moment) {
         match step {
             Step::Stay => {}
-            Step::Close => self.change(cold, Kind::Closed, Cause::TrialsSucceeded, now, now),
+            Step::Close => self.change(cold, config, Kind::Closed, Cause::TrialsSucceeded, now, now),
             Step::Reopen(cause) => self.open(cold, config, cause, now, now),
         }
     }
@@ -342,14 +344,14 @@ impl Core {
     fn open(&self, cold: &mut Cold, config: &BreakerConfig, cause: Cause, at: Moment, now: Moment) {
         let span = cold.times.open(config, at);
         self.rare().refuse_for(span, at);
-        self.change(cold, Kind::Open, cause, at, now);
+        self.change(cold, config, Kind::Open, cause, at, now);
     }
 
     /// Every change of state comes through here.
-    fn change(&self, cold: &mut Cold, to: Kind, cause: Cause, at: Moment, now: Moment) {
+    fn change(&self, cold: &mut Cold, config: &BreakerConfig, to: Kind, cause: Cause, at: Moment, now: Moment) {
         let word = self.word_locked(cold);
         let (from, to_state) = (word.state(), to.state());
-        if from != to_state && !self.family.config().listeners.is_empty() {
+        if from != to_state && !config.listeners.is_empty() {
             let counts = self.counts_locked(cold, now);
             let span = || Duration::from_nanos(self.rare().span.load(Ordering::Relaxed));
             let open_for = (to == Kind::Open).then(span);

@@ -174,7 +174,7 @@ impl LiveThresholds {
             streak: self.streak(),
             asks: number(&self.asks) != 0,
         };
-        (version % 2 == 0 && self.version() == version).then_some(thresholds)
+        (version.is_multiple_of(2) && self.version() == version).then_some(thresholds)
     }
 
     /// Changes all numbers. Only the holder of the family's lock may.

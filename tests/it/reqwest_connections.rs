@@ -360,7 +360,7 @@ async fn a_dead_origin_that_asks_for_a_pause_gets_one() {
     let http = client(Http1, &clock, breaker.clone());
     for _ in 0..1_000 {
         let _refused_or_503 = http.get(server.url()).send().await;
-        clock.advance(millis(10));
+        clock.advance(ms(10));
     }
     assert_eq!((server.received(), breaker.state()), (2, State::Closed));
     assert_eq!(breaker.counts().rejected, 998);

@@ -3,6 +3,7 @@
 //! An isolated breaker obeys nothing but [`release`](Core::release): whoever isolated it must be able to rely on that.
 
 use super::{Cold, Core, Kind};
+use crate::breaker::config::BreakerConfig;
 use crate::breaker::transition::Cause;
 use crate::clock::Moment;
 use crate::sync::Ordering;
@@ -10,11 +11,10 @@ use crate::sync::Ordering;
 impl Core {
     /// Opens the breaker now, for the open time that is due; if it is open, that time begins anew.
     pub(crate) fn force_open(&self, now: Moment) {
-        let config = self.family.config();
-        self.command(|cold, kind| match kind {
+        self.command(|cold, config, kind| match kind {
             Kind::Isolated => {}
-            Kind::Open => self.rare().refuse_for(cold.times.again(&config), now),
-            _ => self.open(cold, &config, Cause::ForcedOpen, now, now),
+            Kind::Open => self.rare().refuse_for(cold.times.again(config), now),
+            _ => self.open(cold, config, Cause::ForcedOpen, now, now),
         });
     }
 
@@ -45,34 +45,35 @@ impl Core {
 
     /// Ends what was begun by hand: closed, with a fresh window.
     pub(crate) fn release(&self, now: Moment) {
-        self.command(|cold, kind| {
+        self.command(|cold, config, kind| {
             if matches!(kind, Kind::Isolated | Kind::Disabled | Kind::MetricsOnly) {
-                self.change(cold, Kind::Closed, Cause::Released, now, now);
+                self.change(cold, config, Kind::Closed, Cause::Released, now, now);
             }
         });
     }
 
     fn close_by_hand(&self, cause: Cause, now: Moment, also: impl FnOnce(&mut Cold)) {
-        self.command(|cold, kind| {
+        self.command(|cold, config, kind| {
             if kind != Kind::Isolated {
-                self.change(cold, Kind::Closed, cause, now, now);
+                self.change(cold, config, Kind::Closed, cause, now, now);
                 also(cold);
             }
         });
     }
 
     fn enter(&self, mode: Kind, cause: Cause, now: Moment) {
-        self.command(|cold, kind| {
+        self.command(|cold, config, kind| {
             if kind != Kind::Isolated && kind != mode {
-                self.change(cold, mode, cause, now, now);
+                self.change(cold, config, mode, cause, now, now);
             }
         });
     }
 
-    fn command(&self, change: impl FnOnce(&mut Cold, Kind)) {
+    fn command(&self, change: impl FnOnce(&mut Cold, &BreakerConfig, Kind)) {
+        let config = self.family.config();
         let mut cold = self.cold();
         let kind = self.word_locked(&cold).kind();
-        change(&mut cold, kind);
+        change(&mut cold, &config, kind);
         self.deliver(cold);
     }
 }

@@ -133,16 +133,12 @@ impl Core {
         while word.kind().may_trip()
             && let Some(trip) = self.examine(word, now)
         {
-            let config = self.family.config();
             let mut cold = self.cold();
-            let present = self.word_locked(&cold);
-            let is_over = !present.is_same_period(word);
-            let is_decided = self.family.live().version() == trip.version;
-            if !is_over && is_decided {
-                self.open(&mut cold, &config, trip.cause, now, now);
-            }
+            let is_over = !self.word_locked(&cold).is_same_period(word);
+            let open = |config: &BreakerConfig| self.open(&mut cold, config, trip.cause, now, now);
+            let is_decided = is_over || self.family.if_current(trip.version, open);
             self.deliver(cold);
-            if is_over || is_decided {
+            if is_decided {
                 return;
             }
         }
