@@ -32,7 +32,7 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                     return outcome;
                 }
                 let pause = match self.decide(&mut tries, next, outcome) {
-                    ControlFlow::Break(outcome) => return outcome,
+                    ControlFlow::Break(outcome) => return *outcome,
                     ControlFlow::Continue(pause) => pause,
                 };
                 if let Some(wait) = pause.begin(tries.call, next) {
@@ -40,10 +40,10 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
                 }
                 if let Some(cause) = tries.call.ended() {
                     tries.call.frame().last.stop(Stopped::Ended(cause));
-                    return ended(cause);
+                    return *ended(cause);
                 }
                 if let Some(limit) = tries.passed() {
-                    return too_late(tries.call, limit);
+                    return *too_late(tries.call, limit);
                 }
                 tries.go_on();
             }
@@ -155,7 +155,8 @@ fn is_final(verdict: Verdict) -> bool {
 }
 
 impl Retry {
-    /// Ends the run with the outcome, or says how long to wait. Out of line: the success path has no part in it.
+    /// Ends the run with the outcome, or says how long to wait. Out of line: the success path has no part in it. The outcome is
+    /// boxed, here and below, for the sake of that path: what a function returns in memory is kept in memory there too.
     #[cold]
     #[inline(never)]
     fn decide<T: Send, E: Send + std::fmt::Debug, N: Next<T, E>>(
@@ -163,18 +164,18 @@ impl Retry {
         tries: &mut Tries<'_, E>,
         next: N,
         outcome: Outcome<T, E>,
-    ) -> ControlFlow<Outcome<T, E>, Pause<T>> {
+    ) -> ControlFlow<Box<Outcome<T, E>>, Pause<T>> {
         tries.settle();
         let call = tries.call;
         let last = call.frame().last;
         let stop = |why, outcome| {
             last.stop(why);
-            ControlFlow::Break(outcome)
+            ControlFlow::Break(Box::new(outcome))
         };
         match outcome.mark {
             Mark::Stop => return stop(Stopped::Forbidden, outcome),
             // A retry inside of this one has said why.
-            Mark::Ended => return ControlFlow::Break(outcome),
+            Mark::Ended => return ControlFlow::Break(Box::new(outcome)),
             Mark::None | Mark::Counted => {}
         }
         if let Some(cause) = call.ended() {
@@ -332,18 +333,20 @@ fn exhausted<T, E>(mut outcome: Outcome<T, E>, by: Limit) -> Outcome<T, E> {
 
 /// The outcome of a wait that has ended too late for another try; worth what the last one was.
 #[cold]
-fn too_late<T, E>(call: Call<'_, E>, limit: Limit) -> Outcome<T, E> {
+#[inline(never)]
+fn too_late<T, E>(call: Call<'_, E>, limit: Limit) -> Box<Outcome<T, E>> {
     let last = call.frame().last;
     last.stop(Stopped::Limit(limit));
     let mut error = Error::refused(Kind::Exhausted { by: limit });
     call.attach_last(&mut error);
-    Outcome::new(Err(error), last.verdict().unwrap_or(Verdict::Transient))
+    Box::new(Outcome::new(Err(error), last.verdict().unwrap_or(Verdict::Transient)))
 }
 
 /// The outcome of a run that was ended during the wait.
 #[cold]
-fn ended<T, E>(cause: Cause) -> Outcome<T, E> {
-    let mut outcome = Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored);
+#[inline(never)]
+fn ended<T, E>(cause: Cause) -> Box<Outcome<T, E>> {
+    let mut outcome = Box::new(Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored));
     outcome.mark = Mark::Ended;
     outcome
 }
