@@ -234,8 +234,11 @@ pub static FUTURE: Quantity = Quantity {
     count: |peer| peer.chain_future().map(|bytes| bytes as f64),
 };
 
-pub static MEMORY: Quantity =
-    Quantity { name: "memory", title: "one of 100,000 breakers, each used once: handle and heap", count: per_breaker };
+pub static MEMORY: Quantity = Quantity {
+    name: "memory",
+    title: "one of 100,000 breakers, each used once: handle and heap, and of a keyed one the map and the key",
+    count: per_breaker,
+};
 
 const ALL: Answers = Answers { successes: 1, of: 1 };
 const NINE_OF_TEN: Answers = Answers { successes: 9, of: 10 };

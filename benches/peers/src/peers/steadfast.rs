@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::event::Event;
-use steadfast::{Breaker, Clock, Executor, Policy, Retry, Timeout};
+use steadfast::{Breaker, Clock, Executor, Keyed, Policy, Retry, Timeout};
 
 use super::{BASE_DELAY, CONSECUTIVE, Can, FAILURE_RATE, LIMIT, MINIMUM_CALLS, OPEN_FOR, Peer, WINDOW};
 use crate::harness::{Work, poll_each, size_of_future};
@@ -97,7 +97,9 @@ impl Peer for Steadfast {
     }
 
     fn retry_failures(&self) -> Can<Work> {
-        let executor = self.executor(Retry::immediate());
+        // A budget, which executors have by default, would not let two of three calls fail for long.
+        let builder = Executor::builder("peers").policies(Retry::immediate()).clock(&self.clock).unbudgeted();
+        let executor = builder.build().expect("the settings are valid");
         Ok(Work::new(move |lane, calls| lane.await_each(calls, || executor.run(|_| succeed_every_third()))))
     }
 
@@ -117,13 +119,13 @@ impl Peer for Steadfast {
 
     fn breakers(&self, n: u64) -> Can<Box<dyn Any>> {
         let executor = self.executor(());
-        let breakers = (0..n).map(|_| {
-            let breaker = breaker(window());
+        let breakers = Keyed::<Breaker>::with_capacity(config(window()), n as usize);
+        for key in 0..n {
+            let breaker = breakers.get(&key.to_string());
             let guarded = executor.with(&breaker);
             poll_each(1, || guarded.run(|_| succeed()));
-            breaker
-        });
-        Ok(Box::new(breakers.collect::<Vec<_>>()))
+        }
+        Ok(Box::new(breakers))
     }
 }
 
@@ -137,7 +139,11 @@ fn retry() -> Retry {
 }
 
 fn breaker(rule: TripRule) -> Breaker {
-    Breaker::new(BreakerConfig::default().rule(rule).open_for(OPEN_FOR))
+    Breaker::new(config(rule))
+}
+
+fn config(rule: TripRule) -> BreakerConfig {
+    BreakerConfig::default().rule(rule).open_for(OPEN_FOR)
 }
 
 fn window() -> TripRule {
