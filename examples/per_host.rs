@@ -1,5 +1,5 @@
-//! One client for many hosts, and a breaker for each: while one host is down, calls to it are refused at once, and calls to
-//! the others do not notice. Two servers of its own, one of which fails for a second; it ends by itself.
+//! One client for many hosts, with a breaker and a rate limit for each: while one host is down, calls to it are refused at
+//! once, and calls to the others do not notice. Two servers of its own, one of which fails for a second; it ends by itself.
 //!
 //! ```sh
 //! cargo run --release --features full --example per_host
@@ -16,8 +16,9 @@ use hyper::service::service_fn;
 use hyper::{Response, StatusCode, server::conn::http1};
 use hyper_util::rt::TokioIo;
 use steadfast::breaker::{BreakerConfig, TripRule};
+use steadfast::limit::RateLimiterConfig;
 use steadfast::reqwest::Client;
-use steadfast::{Breaker, Clock, Executor, Keyed, Retry, Timeout};
+use steadfast::{Breaker, Clock, Executor, Keyed, RateLimiter, Retry, Timeout};
 use tokio::net::TcpListener;
 
 type AnyResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -31,7 +32,9 @@ async fn main() -> AnyResult<()> {
     // Bounded: at most 8,192 hosts, and those that have nothing to remember make room first.
     let settings = BreakerConfig::default().rule(TripRule::consecutive(5)).open_for(Duration::from_millis(500));
     let breakers = Keyed::<Breaker>::new(settings);
-    let policies = (Retry::fixed(Duration::from_millis(20)), breakers.clone(), Timeout::secs(2));
+    // Politeness is for each host too: one that is over its rate does not hold back another.
+    let rates = Keyed::<RateLimiter>::new(RateLimiterConfig::per_second(50).max_wait(Duration::from_secs(1)));
+    let policies = (Retry::fixed(Duration::from_millis(20)), breakers.clone(), rates, Timeout::secs(2));
     let crawler = Executor::builder("crawler").policies(policies).build()?;
     let http = Client::build(reqwest::Client::builder().no_proxy(), crawler)?.per_host();
 

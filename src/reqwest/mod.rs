@@ -43,7 +43,8 @@
 //! What a verdict means to a retry and to a breaker is in the table at [`Verdict`](crate::Verdict). A `Throttled` one is no failure
 //! of a breaker, but a breaker around HTTP holds back all calls for as long as the server asks, 30 s at most unless
 //! [`pause_on_retry_after`](crate::breaker::BreakerConfig::pause_on_retry_after) says otherwise or
-//! [`never_pause`](crate::breaker::BreakerConfig::never_pause), and with [`per_host`](Client::per_host) those to that host. A response is always returned
+//! [`never_pause`](crate::breaker::BreakerConfig::never_pause); with [`per_host`](Client::per_host) a breaker of each host
+//! ([`Keyed`](crate::Keyed)) holds back those to that host. A response is always returned
 //! as one: if the last of three attempts is answered 503, the caller gets that 503 with its body. An open breaker, a timeout
 //! or a broken connection is an [`Error`].
 //!
@@ -94,7 +95,10 @@
 //! | [`BodyTimeout::total`], none unless set | | | yes; of a stream only if the request sets it |
 //! | [`timeout`](RequestBuilder::timeout), reqwest's own, on tokio's clock | yes | | yes |
 //!
-//! A policy that has done its work never ends the body of the response that it has let through. Streams are `text/event-stream`
+//! A policy that has done its work never ends the body of the response that it has let through. What is held until the end of the
+//! body, however it ends, is the permit of a [`Bulkhead`](crate::Bulkhead). A [`Hedge`](crate::Hedge) has done its work when the
+//! headers of the winner are there: it starts nothing after that, and the requests that have lost are given up in the same moment,
+//! over HTTP/1 with their connections, over HTTP/2 with their streams. Streams are `text/event-stream`
 //! and what is marked with [`streaming`](RequestBuilder::streaming). Limits are looked at when the body is read or waited for,
 //! before the data that is there.
 //!

@@ -41,6 +41,7 @@ mod reqwest_body;
 mod reqwest_connections;
 mod reqwest_failures;
 mod reqwest_limits;
+mod reqwest_policies;
 mod reqwest_server;
 mod reqwest_uploads;
 mod retry;

@@ -81,8 +81,8 @@ async fn a_refused_connection() {
     }
 }
 
-/// What rustls finds wrong reaches reqwest as an `io::Error` within another one. A TLS library would be a large dependency for
-/// one line of a table, so a layer of the connector says its words; all the rest is real.
+/// What rustls finds wrong reaches reqwest as an `io::Error` within another one. Here a layer of the connector says its words;
+/// real handshakes are in a package of their own (`tests/tls`), which not everyone has to build.
 #[tokio::test]
 async fn a_failed_tls_handshake() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
