@@ -26,7 +26,7 @@
 //! | 429; any other 4xx or 5xx with a Retry-After that makes sense | `Throttled` |
 //! | 408, 5xx other than 501 | `Transient` |
 //! | 501, other 4xx | `Permanent` |
-//! | the name cannot be resolved, the connection is refused | `Transient`, nothing was sent |
+//! | the name cannot be resolved, the connection is refused, or breaks in the TLS handshake | `Transient`, nothing was sent |
 //! | the connection was closed before it was used again | `Transient`, nothing was sent |
 //! | the connection breaks or is reset, before the headers or in the body; the body is shorter than announced | `Transient` |
 //! | an answer that is not HTTP, headers that are too large | `Transient` |
@@ -43,10 +43,10 @@
 //! What a verdict means to a retry and to a breaker is in the table at [`Verdict`](crate::Verdict). A `Throttled` one is no failure
 //! of a breaker, but a breaker around HTTP holds back all calls for as long as the server asks, 30 s at most unless
 //! [`pause_on_retry_after`](crate::breaker::BreakerConfig::pause_on_retry_after) says otherwise or
-//! [`never_pause`](crate::breaker::BreakerConfig::never_pause); with [`per_host`](Client::per_host) a breaker of each host
-//! ([`Keyed`](crate::Keyed)) holds back those to that host. A response is always returned
-//! as one: if the last of three attempts is answered 503, the caller gets that 503 with its body. An open breaker, a timeout
-//! or a broken connection is an [`Error`].
+//! [`never_pause`](crate::breaker::BreakerConfig::never_pause), and one for each host ([`Keyed`](crate::Keyed) with
+//! [`per_host`](Client::per_host)) those to that host. A response is always returned as one: if the last of three attempts is
+//! answered 503, the caller gets that 503 with its body. An open breaker, a full bulkhead, a timeout or a broken connection is
+//! an [`Error`].
 //!
 //! A body that fails while the caller reads it is not asked for again: the caller has a part of it already. It counts as a
 //! failure for the breakers of the chain, unless it was cancelled or dropped. [`buffered`] reads it within the attempt.
@@ -95,12 +95,13 @@
 //! | [`BodyTimeout::total`], none unless set | | | yes; of a stream only if the request sets it |
 //! | [`timeout`](RequestBuilder::timeout), reqwest's own, on tokio's clock | yes | | yes |
 //!
-//! A policy that has done its work never ends the body of the response that it has let through. What is held until the end of the
-//! body, however it ends, is the permit of a [`Bulkhead`](crate::Bulkhead). A [`Hedge`](crate::Hedge) has done its work when the
-//! headers of the winner are there: it starts nothing after that, and the requests that have lost are given up in the same moment,
-//! over HTTP/1 with their connections, over HTTP/2 with their streams. Streams are `text/event-stream`
-//! and what is marked with [`streaming`](RequestBuilder::streaming). Limits are looked at when the body is read or waited for,
-//! before the data that is there.
+//! A policy that has done its work never ends the body of the response that it has let through. The permit of a
+//! [`Bulkhead`](crate::Bulkhead) is held until that body ends, however it ends. A [`Hedge`](crate::Hedge) has done its work when
+//! the winner's headers are there: it starts nothing after that, and the requests that have lost are given up in the same
+//! moment, over HTTP/1 with their connections, over HTTP/2 with their streams.
+//!
+//! Streams are `text/event-stream` and what is marked with [`streaming`](RequestBuilder::streaming). Limits are looked at when
+//! the body is read or waited for, before the data that is there.
 //!
 //! # Cancelling a body
 //!

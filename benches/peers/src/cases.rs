@@ -92,7 +92,7 @@ fn time(cases: &[&'static Case], peers: &[Box<dyn Peer>], threads: &Threads, eff
 
 /// One subject for one thread and another for two: what two threads have shared may stay slower, or larger, ever after.
 fn both(case: &Case, peer: &dyn Peer) -> Can<[Subject; 2]> {
-    let subject = |threads| {
+    let subject = |threads| -> Can<Subject> {
         let work = (case.set_up)(peer)?;
         Ok(Subject { name: format!("{}: {}", case.name, peer.name()), work, threads, answers: case.answers })
     };
