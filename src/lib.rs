@@ -1,4 +1,4 @@
-//! Keeps a program that calls an unreliable dependency correct, fast and polite: retry, timeout, hedge, circuit breaker
+//! Keeps a program that calls an unreliable dependency correct, fast and polite: retry, hedge, timeout, circuit breaker, limits
 //! and the judgement of outcomes, composed in one chain that shares one clock, one verdict on every outcome and one story of
 //! cancellation.
 //!

@@ -16,8 +16,6 @@ use std::time::Duration;
 /// | `Ignored` | done | wins | nothing | gives its place back |
 /// | `Rejected` | done, see `Retry::on_rejection` | held, starts no more | nothing | gives its place back |
 ///
-/// (The hedge is still to come; the column is what custom policies that race attempts should keep to.)
-///
 /// Whether an operation may be *sent again* is another question: a `POST` that is answered 503 is a failure for the
 /// breaker and is not repeated.
 // One word for the tag: a smaller one leaves padding, which is copied in pieces and read as a whole.
