@@ -7,7 +7,7 @@ use steadfast::{Breaker, Executor, Retry, Timeout, reqwest::Client};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policies = (Retry::exponential(), Breaker::default(), Timeout::secs(2));
     let api = Executor::builder("api").policies(policies).build()?;
-    let http = Client::new(reqwest::Client::new(), api);
+    let http = Client::build(reqwest::Client::builder(), api)?;
     match http.get("http://127.0.0.1:8080/").send().await {
         Ok(response) => println!("{}: {}", response.status(), response.text().await?),
         Err(error) => println!("{error}"),

@@ -1,6 +1,7 @@
 //! What happens in a run, as data for whoever wants to see it.
 
 use std::fmt;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,5 +116,10 @@ impl fmt::Debug for Observers {
 /// Calls a spectator of the caller's. If it panics, the panic hook has reported it, and the run goes on.
 pub(crate) fn shielded(spectator: impl FnOnce()) {
     // Nothing of ours is touched inside, so nothing can be seen half-changed after a panic.
-    let _reported_by_the_hook = catch_unwind(AssertUnwindSafe(spectator));
+    if let Err(reported_by_the_hook) = catch_unwind(AssertUnwindSafe(spectator)) {
+        // What was thrown is the user's as well, and may panic once more when it is dropped. That one is not dropped.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(reported_by_the_hook)));
+        #[expect(clippy::mem_forget, reason = "it could panic for ever")]
+        mem::forget(dropped);
+    }
 }

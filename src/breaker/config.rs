@@ -150,7 +150,8 @@ impl BreakerConfig {
     }
 
     /// Counts a throttled call as if it had this verdict. `Transient`, for a dependency that throttles when it is about to
-    /// fall over, or `Success`, for one with a quota. Default: it is not counted, and a trial gives its place back.
+    /// fall over, or `Success`, for one with a quota. How long it took does not count.
+    /// Default: it is not counted, and a trial gives its place back.
     #[must_use]
     pub fn throttled_as(mut self, verdict: Verdict) -> Self {
         self.throttled_as = Some(verdict);

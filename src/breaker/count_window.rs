@@ -47,6 +47,8 @@ pub(super) struct CountWindow {
     failures: AtomicU64,
     /// The version of the thresholds at which a success last looked.
     version: AtomicU64,
+    /// Void places that were made in this period. With one, nobody knows which record makes the minimum: then every one looks.
+    voids: AtomicU64,
     places: Box<[AtomicU64]>,
 }
 
@@ -65,6 +67,7 @@ impl CountWindow {
             base: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             version: AtomicU64::new(0),
+            voids: AtomicU64::new(0),
             places: (0..calls.max(1)).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -72,6 +75,7 @@ impl CountWindow {
     /// Starts with an empty window. Under the lock of the breaker, when a period begins; the one before is over by then.
     pub(super) fn begin(&self) {
         let last = self.cursor.fetch_add(0, Ordering::AcqRel);
+        self.voids.store(0, Ordering::Relaxed);
         self.base.store(last, Ordering::Release);
     }
 
@@ -82,6 +86,7 @@ impl CountWindow {
         }
         let number = self.cursor.fetch_add(1, Ordering::AcqRel) + 1;
         let mark = if !is_current() {
+            self.voids.fetch_add(1, Ordering::SeqCst);
             VOID
         } else if failed {
             FAILURE
@@ -92,7 +97,7 @@ impl CountWindow {
         model_fence();
         match mark {
             FAILURE => true,
-            SUCCESS => number.wrapping_sub(self.base()) == minimum || self.is_new_to(version),
+            SUCCESS => number.wrapping_sub(self.base()) == minimum || self.has_voids() || self.is_new_to(version),
             _ => false,
         }
     }
@@ -101,7 +106,7 @@ impl CountWindow {
     pub(super) fn is_met(&self, thresholds: &Thresholds) -> bool {
         let calls = self.window().count();
         let most = self.failures.load(Ordering::SeqCst).min(calls);
-        if !thresholds.count_window_met(most, calls) {
+        if !self.has_voids() && !thresholds.count_window_met(most, calls) {
             return false;
         }
         let held = self.read();
@@ -160,6 +165,10 @@ impl CountWindow {
         if mark_of(seen) == FAILURE {
             self.failures.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    fn has_voids(&self) -> bool {
+        self.voids.load(Ordering::SeqCst) != 0
     }
 
     fn base(&self) -> u64 {

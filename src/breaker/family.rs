@@ -1,3 +1,4 @@
+use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use super::config::BreakerConfig;
@@ -92,7 +93,10 @@ impl Family {
         same_windows(&present, &config)?;
         config.inherit(&present);
         self.live.store(&Thresholds::new(&config.rule));
-        *present = Arc::new(config);
+        let before = mem::replace(&mut *present, Arc::new(config));
+        drop(present);
+        // Under no lock: predicates and listeners are the user's, and so is what they own.
+        drop(before);
         Ok(())
     }
 

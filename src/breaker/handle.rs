@@ -124,7 +124,7 @@ impl Breaker {
     }
 
     /// Counts an outcome that no admission belongs to, such as a failure in the middle of a stream. It counts only while
-    /// the breaker is closed: in the other states only admitted calls are evidence.
+    /// the breaker is closed or watches only: in the other states admitted calls alone are evidence.
     pub fn record(&self, verdict: Verdict) {
         self.core().record(End::of(verdict), self.now());
     }
@@ -183,8 +183,8 @@ impl Breaker {
     }
 }
 
-/// By hand. All of it takes effect at once, and tells the listeners; an isolated breaker obeys nothing but
-/// [`release`](Breaker::release).
+/// By hand. All of it takes effect at once, and the listeners hear of every change of state that it makes; an isolated breaker
+/// obeys nothing but [`release`](Breaker::release).
 impl Breaker {
     /// Opens the breaker now, as if its rule had been met. If it is open, its open time begins anew.
     pub fn force_open(&self) {

@@ -64,11 +64,11 @@ impl Keyed<Breaker> {
 impl Core {
     /// What the loss of this breaker would mean to a map of them.
     fn standing(&self, now: Moment) -> Standing {
-        if let Some(standing) = self.standing_by_state() {
+        if let Some(standing) = self.standing_by_state(now) {
             return standing;
         }
         let Counts { calls, failures, slow, consecutive_failures, .. } = self.counts(now);
-        if calls + failures + slow + consecutive_failures > 0 {
+        if calls + failures + slow + consecutive_failures > 0 || self.remembers(now) {
             Standing::Idle
         } else if self.was_used() {
             Standing::Fresh

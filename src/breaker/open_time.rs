@@ -58,6 +58,11 @@ impl OpenTimes {
         self.in_a_row = 0;
     }
 
+    /// Whether the next opening would not be the first.
+    pub(super) fn are_in_a_row(&self, config: &BreakerConfig, at: Moment) -> bool {
+        self.in_a_row > 0 && !self.was_healthy(config, at)
+    }
+
     fn was_healthy(&self, config: &BreakerConfig, at: Moment) -> bool {
         self.closed_since.is_some_and(|since| at.since(since) >= config.healthy_window())
     }

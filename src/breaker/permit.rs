@@ -188,9 +188,10 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     pub(super) fn settle(&mut self, verdict: Verdict) -> bool {
         self.is_held = false;
         let core = self.breaker.core();
-        // A success may be counted at the time of its start, which is known already, unless it matters how long it took.
+        // Without another look at the clock, if the call was ready at once: time stands still within a poll. Not if it matters how
+        // long it took.
         if verdict.is_answer() && self.ticket.is_of_closed() && !core.times_calls() {
-            core.settle(self.ticket, TicketEnd::Success, self.began);
+            core.settle(self.ticket, TicketEnd::Success, self.call.now());
         } else {
             self.settle_at_end(end_of(self.call, verdict));
         }

@@ -38,21 +38,21 @@
 
 mod control;
 mod counting;
+mod rare;
 mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::rare::{Cold, Rare};
 use crate::clock::Moment;
-use crate::sync::{AtomicU64, Lazy, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU64, Lazy, MutexGuard, Ordering, lock};
 use crate::window::Geometry;
 
 use super::config::BreakerConfig;
 use super::count_window::CountWindow;
 use super::family::Family;
 use super::half_open::{Admission, HalfOpen, Step};
-use super::listeners::TransitionQueue;
-use super::open_time::OpenTimes;
 use super::streak::Streak;
 use super::tally::Tally;
 use super::ticket::{End, Kind, Refused, Ticket, Word};
@@ -68,25 +68,6 @@ pub(crate) struct Core {
     rare: Lazy<Rare>,
     family: Arc<Family>,
     key: Option<Arc<str>>,
-}
-
-/// What a breaker needs that has opened, or paused, at least once.
-#[derive(Debug)]
-struct Rare {
-    /// The end of the open time or of the pause, in nanoseconds.
-    until: AtomicU64,
-    /// Their length. What is left of them is never more: before their start, on a clock that stepped back, none has passed.
-    span: AtomicU64,
-    rejected: AtomicU64,
-    cold: Mutex<Cold>,
-}
-
-/// What changes of state need.
-#[derive(Debug)]
-struct Cold {
-    half_open: HalfOpen,
-    times: OpenTimes,
-    transitions: TransitionQueue,
 }
 
 impl Core {
@@ -180,7 +161,7 @@ impl Core {
         }
     }
 
-    /// Counts an end that no ticket belongs to, while closed. In the other states it is not evidence: an open breaker
+    /// Counts an end that no ticket belongs to, while calls are counted in the window. In the other states it is not evidence: an open breaker
     /// let nothing through, and a half-open one listens to its trials.
     pub(crate) fn record(&self, end: End, now: Moment) {
         let word = self.word();
@@ -228,30 +209,6 @@ impl Core {
     }
 }
 
-impl Rare {
-    fn new(family: &Family) -> Rare {
-        let times = OpenTimes::new(&family.config());
-        let cold = Cold { half_open: HalfOpen::new(), times, transitions: TransitionQueue::default() };
-        Rare { until: AtomicU64::new(0), span: AtomicU64::new(0), rejected: AtomicU64::new(0), cold: Mutex::new(cold) }
-    }
-
-    fn until(&self) -> Moment {
-        Moment::from_nanos(self.until.load(Ordering::Relaxed))
-    }
-
-    /// For so long from `at` on. Under the lock, and before the word that says so.
-    fn refuse_for(&self, span: Duration, at: Moment) {
-        self.span.store(crate::clock::nanos(span), Ordering::Relaxed);
-        self.until.store((at + span).nanos(), Ordering::Relaxed);
-    }
-
-    /// How much is left at `now`; none if it is for ever.
-    fn time_left(&self, now: Moment) -> Option<Duration> {
-        let (until, span) = (self.until(), Duration::from_nanos(self.span.load(Ordering::Relaxed)));
-        (!until.is_never()).then(|| until.since(now).min(span))
-    }
-}
-
 /// Admission where the breaker is not simply closed.
 impl Core {
     #[cold]
@@ -264,17 +221,17 @@ impl Core {
             Kind::Isolated => return Err(self.refuse(word, None)),
             _ => {}
         }
+        let config = self.family.config();
         let mut cold = self.cold();
-        let answer = self.admit_locked(&mut cold, now);
+        let answer = self.admit_locked(&mut cold, &config, now);
         self.deliver(cold);
         answer
     }
 
     /// Makes every change that is due at `now` and answers from the state that is left. An expired period is open, and
     /// half-open again if that is over too; the trials of the new period have not expired, so this ends.
-    fn admit_locked(&self, cold: &mut Cold, now: Moment) -> Result<Ticket, Refused> {
+    fn admit_locked(&self, cold: &mut Cold, config: &BreakerConfig, now: Moment) -> Result<Ticket, Refused> {
         let rare = self.rare();
-        let config = self.family.config();
         loop {
             let word = self.word_locked(cold);
             match word.kind() {
@@ -283,14 +240,14 @@ impl Core {
                 Kind::Open | Kind::Paused if rare.until() > now => return Err(self.refuse(word, rare.time_left(now))),
                 Kind::Paused => self.state.store(word.within(Kind::Closed).0, Ordering::Release),
                 Kind::Open => {
-                    self.change(cold, &config, Kind::HalfOpen, Cause::OpenTimeOver, now, now);
+                    self.change(cold, config, Kind::HalfOpen, Cause::OpenTimeOver, now, now);
                     cold.half_open = HalfOpen::new();
                 }
-                Kind::HalfOpen => match cold.half_open.admit(&config, now) {
+                Kind::HalfOpen => match cold.half_open.admit(config, now) {
                     Admission::Trial => return Ok(Ticket { word }),
                     Admission::Refused(retry_after) => return Err(self.refuse(word, retry_after)),
-                    Admission::Expired(expiry) => self.open(cold, &config, Cause::TrialExpired, expiry, now),
-                    Admission::Decided(step) => self.follow(cold, &config, step, now),
+                    Admission::Expired(expiry) => self.open(cold, config, Cause::TrialExpired, expiry, now),
+                    Admission::Decided(step) => self.follow(cold, config, step, now),
                 },
             }
         }
@@ -358,13 +315,19 @@ impl Core {
             let key = self.key.clone();
             cold.transitions.push(Transition { from, to: to_state, cause, counts, at, open_for, key });
         }
+        let word = if to.counts() { self.begin_window(word) } else { word };
         self.state.store(word.next(to).0, Ordering::Release);
         cold.times.enter(to.counts(), now);
-        if to.counts()
-            && let Some(window) = &self.count_window
-        {
-            window.begin();
-        }
+    }
+
+    /// Empties the window of calls for the period to come, whose calls are not admitted before that; those of a period that is
+    /// just ending must not count any more when it is done. Returns the word that is in force now.
+    fn begin_window(&self, word: Word) -> Word {
+        let Some(window) = &self.count_window else { return word };
+        let between = if word.kind().counts() { word.next(Kind::Disabled) } else { word };
+        self.state.store(between.0, Ordering::Release);
+        window.begin();
+        between
     }
 
     /// Leaves the lock, and tells the listeners what is in the queue unless another thread is about it.

@@ -9,6 +9,7 @@ use super::Hedge;
 use crate::budget::Draw;
 use crate::clock::Moment;
 use crate::event::What;
+use crate::outcome::Mark;
 use crate::policy::{Call, Next, Outcome};
 use crate::run::{Alarm, Reason};
 use crate::verdict::Verdict;
@@ -88,6 +89,10 @@ where
         let mut this = self.as_mut().project();
         let core = this.call.scope().core;
         let beside = core.look_inside();
+        if this.lanes.is_none() && this.hedge.latencies().is_some() {
+            // The time of the first lane's first poll, before that takes any.
+            let _begun = this.call.now();
+        }
         let first = match this.first.as_mut().as_pin_mut() {
             Some(first) => first.poll(cx),
             None => Poll::Pending,
@@ -231,7 +236,11 @@ where
             latencies.answered(now, now.since(begun));
         }
         if decides(verdict) || outcome.is_stopped() {
-            self.won(lane, cx);
+            match self.call.ended() {
+                // The run is being ended from outside: nobody has won.
+                Some(cause) if outcome.mark == Mark::Ended => self.call.scope().give_up(cause.into()),
+                _ => self.won(lane, cx),
+            }
             if !outcome.is_stopped() {
                 // What a retry in another lane has given up for is not the reason why the run ends.
                 self.call.frame().last.go_on();
@@ -283,11 +292,17 @@ where
         true
     }
 
+    /// The attempts of the run, those of lanes included that still wait for theirs.
+    fn attempts(&self) -> u32 {
+        let before = self.call.number().saturating_sub(1);
+        self.call.scope().core.attempts().max(before.saturating_add(self.started))
+    }
+
     fn may_start(&self) -> bool {
         let call = self.call;
         let scope = call.scope();
         !call.is_trial()
-            && call.context().max_attempts().is_none_or(|most| scope.core.attempts() < most)
+            && call.context().max_attempts().is_none_or(|most| self.attempts() < most)
             && self.next.repeat(None).is_ok()
             && call.ended().is_none()
             && (scope.deadline.is_never() || call.now() < scope.deadline)

@@ -2,6 +2,7 @@
 
 use std::array;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use hashbrown::HashTable;
 use slab::Slab;
@@ -174,8 +175,11 @@ impl<P: Member> Shard<P> {
     /// What the loss of an entry would mean. One that somebody holds is not equal to a new one: its use may be about to show.
     fn standing(&self, slot: usize, now: Moment) -> Standing {
         let member = &self.entries[slot].member;
+        // In this order: whoever has let go of it meanwhile has shown by then what the use came to.
+        let held = member.is_held();
+        fence(Ordering::Acquire);
         let standing = member.standing(now);
-        if standing < Standing::Idle && member.is_held() { Standing::Idle } else { standing }
+        if standing < Standing::Idle && held { Standing::Idle } else { standing }
     }
 
     #[inline]

@@ -10,10 +10,12 @@ use pin_project::pin_project;
 
 use super::body_timeout::Limits;
 use super::error::{BodyError, GivenUp};
+use super::judge;
 use crate::cancel::{Cancellation, Cause};
 use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BoxError;
 use crate::policy::{End, Tail};
+use crate::verdict::Verdict;
 
 /// A body that is over as soon as the caller, the executor or the caller's deadline says so, or the server takes too long.
 ///
@@ -125,7 +127,7 @@ where
             }
             Some(Poll::Ready(Some(Err(error)))) => {
                 let error = error.into();
-                self.finish(if timed_out(&*error) { End::TimedOut } else { End::Failed });
+                self.finish(end_of(&*error));
                 Poll::Ready(Some(Err(error)))
             }
             Some(Poll::Ready(None)) | None => {
@@ -151,7 +153,15 @@ where
     }
 }
 
-/// Whether a limit of reqwest's own (`timeout`, `read_timeout`) has ended the body.
-fn timed_out(error: &(dyn StdError + 'static)) -> bool {
-    error.downcast_ref().is_some_and(reqwest::Error::is_timeout)
+/// What an error of the body means to those who wait for its end: a body that cannot be decoded is no failure of a connection,
+/// and neither is one for which the request's own body is to blame. A limit may be one of reqwest's own (`timeout`,
+/// `read_timeout`).
+fn end_of(error: &(dyn StdError + 'static)) -> End {
+    let Some(error) = error.downcast_ref::<reqwest::Error>() else { return End::Failed };
+    match judge::error(error) {
+        Verdict::Permanent => End::Complete,
+        Verdict::Ignored => End::Cancelled,
+        _ if error.is_timeout() => End::TimedOut,
+        _ => End::Failed,
+    }
 }

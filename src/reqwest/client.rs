@@ -27,7 +27,7 @@ use crate::policy::Policy;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let billing = Executor::builder("billing").policies((Retry::exponential(), Timeout::secs(2))).build()?;
-/// let http = steadfast::reqwest::Client::new(reqwest::Client::new(), billing);
+/// let http = steadfast::reqwest::Client::build(reqwest::Client::builder(), billing)?;
 ///
 /// let invoice = http.get("https://billing.example/invoices/7").send().await?.text().await?;
 /// # Ok(())

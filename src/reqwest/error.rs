@@ -30,6 +30,9 @@ use crate::verdict::{Classified, Verdict};
 /// }
 /// # }
 /// ```
+///
+/// An error of [`reqwest::Response::error_for_status`] has no headers any more: what is restored from one is judged by the status
+/// alone, as if there had been no `Retry-After`.
 pub type Error = crate::error::Error<reqwest::Error>;
 
 /// Restores what the guard of the body said.

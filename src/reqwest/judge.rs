@@ -56,8 +56,12 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
 ///
 /// What is proved is that the *last* request of a chain of redirects was not sent: reqwest does not say whether it has
 /// followed one.
+///
+/// Nor does anything that befalls the body of a response, which is there already: HTTP/2 resets streams and connections in the
+/// middle of one with the same words.
 pub(super) fn nothing_was_sent(error: &reqwest::Error) -> bool {
-    error.is_connect() || causes(error).any(was_not_processed)
+    let is_of_a_response = error.is_decode() || error.is_body();
+    !is_of_a_response && (error.is_connect() || causes(error).any(was_not_processed))
 }
 
 fn was_not_processed(cause: &(dyn StdError + 'static)) -> bool {
@@ -96,7 +100,9 @@ fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
             GivenUp::TooLarge(_) => Sign::TooLarge,
         })
     } else if let Some(error) = cause.downcast_ref::<hyper::Error>() {
-        Some(if error.is_user() { Sign::OwnBody } else { Sign::Broken })
+        // hyper says "user" of failures of its own too, such as a connection whose task is gone; those have no cause.
+        let is_of_own_body = error.is_user() && (error.source().is_some() || error.is_body_write_aborted());
+        Some(if is_of_own_body { Sign::OwnBody } else { Sign::Broken })
     } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
         Some(h2_sign(error))
     } else {

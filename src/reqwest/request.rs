@@ -114,7 +114,8 @@ impl RequestBuilder {
         self.map(|inner| inner.version(version))
     }
 
-    /// Does with reqwest's own builder whatever has no method here.
+    /// Does with reqwest's own builder whatever has no method here. A body that is set in this way gives way to one of
+    /// [`body_with`](RequestBuilder::body_with), whichever was set last.
     ///
     /// ```no_run
     /// # async fn example(http: steadfast::reqwest::Client) -> Result<(), steadfast::reqwest::Error> {

@@ -16,7 +16,7 @@ use crate::clock::Moment;
 use crate::error::{Error, Kind, Limit};
 use crate::event::{What, shielded};
 use crate::outcome::Mark;
-use crate::policy::{Call, Next, Outcome, Policy};
+use crate::policy::{Call, Next, Outcome, Policy, Tail};
 use crate::run::{Alarm, Stopped};
 use crate::verdict::Verdict;
 
@@ -125,9 +125,14 @@ impl<'run, E> Tries<'run, E> {
         }
     }
 
-    /// The limit that has passed since the wait was found to end in time: a timer may wake a run late.
+    /// The limit that has passed since the wait was found to end in time: a timer may wake a run late, and another lane of a hedge
+    /// may have made the attempt that was left.
     #[cold]
     fn passed(&self) -> Option<Limit> {
+        let core = self.call.scope().core;
+        if core.context.max_attempts().is_some_and(|most| core.attempts() >= most) {
+            return Some(Limit::Attempts);
+        }
         let deadline = self.call.scope().deadline;
         if self.until.is_never() && deadline.is_never() {
             return None;
@@ -274,11 +279,12 @@ impl Retry {
 
     /// Moves the error to the run, which may need it, and keeps the value for the operation to give up.
     fn pause<T, E>(&self, call: Call<'_, E>, wait: Duration, outcome: Outcome<T, E>) -> Pause<T> {
-        match outcome.result {
-            Ok(value) => Pause { wait, value: Some(value) },
+        let Outcome { result, tail, .. } = outcome;
+        match result {
+            Ok(value) => Pause { wait, value: Some(value), tail },
             Err(error) => {
                 call.keep_last(error, self.keep_errors);
-                Pause { wait, value: None }
+                Pause { wait, value: None, tail }
             }
         }
     }
@@ -288,6 +294,8 @@ impl Retry {
 struct Pause<T> {
     wait: Duration,
     value: Option<T>,
+    /// Dropped when the value is given up: a permit is held for as long as what it was given for.
+    tail: Tail,
 }
 
 impl<T: Send> Pause<T> {
@@ -314,6 +322,7 @@ impl<T: Send> Pause<T> {
                 () = alarm.as_mut() => return,
             }
         }
+        drop(self.tail);
         if !self.wait.is_zero() {
             alarm.set(Alarm::new(call.scope(), from + self.wait));
             alarm.await;

@@ -363,3 +363,14 @@ fn leftover_timers_after_drop() {
     }
     assert_eq!((clock.sleepers(), Arc::strong_count(&alive)), (0, 1), "no timer, no breaker and no listener is left");
 }
+
+/// However long it took: a success belongs into the bucket in which it ended, like a failure.
+#[test]
+fn a_success_counts_from_its_end() {
+    let bench = Bench::closed(rate(1_000));
+    let clock = bench.clock.clock();
+    bench.run(|_| async { Ok::<_, ()>(clock.sleep(secs(15)).await) }).unwrap();
+    assert_eq!(bench.breaker.counts().calls, 1);
+    bench.clock.advance(secs(8));
+    assert_eq!(bench.breaker.counts().calls, 1);
+}

@@ -11,6 +11,7 @@ use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::{Kind, Limit};
 use steadfast::event::What;
 use steadfast::executor::Stopped;
+use steadfast::limit::{Bulkhead, BulkheadConfig};
 use steadfast::operation::{Fault, Operation, faults, with_state, with_token};
 use steadfast::policy::Outcome;
 use steadfast::{Attempt, Budget, CancellationToken, Executor, Hedge, Retry, Timeout, Verdict, op, try_do, try_op};
@@ -824,4 +825,35 @@ fn a_judge_outside_of_a_hedge_is_refused() {
     let run = op(async |_: Attempt| Err::<(), _>("E")).retry_if(|_| false);
     let (clock, cx) = at_rest();
     assert_eq!(clock.block_on(try_op(&cx, run, hedge())).unwrap_err().attempts(), 1);
+}
+
+/// A lane that waits for its turn has not started its attempt yet, and will.
+#[test]
+fn a_call_that_may_be_made_once_is_not_hedged_while_it_waits_in_line() {
+    for (most, lanes) in [(1, 1), (2, 2)] {
+        let (clock, cx) = at_rest();
+        let cx = cx.with_max_attempts(most);
+        let started = AtomicU32::new(0);
+        let bulkhead = Bulkhead::with(BulkheadConfig::new(2).queue(9).max_wait(secs(10)));
+        let held = [bulkhead.try_acquire().unwrap(), bulkhead.try_acquire().unwrap()];
+        let run = try_do(
+            &cx,
+            async |_| {
+                started.fetch_add(1, Ordering::Relaxed);
+                clock.clock().sleep(secs(1)).await;
+                Ok::<_, ()>(())
+            },
+            (hedge(), bulkhead.clone()),
+        );
+        clock
+            .block_on(async {
+                tokio::join!(run, async {
+                    clock.clock().sleep(secs(1)).await;
+                    drop(held);
+                })
+            })
+            .0
+            .unwrap();
+        assert_eq!(started.load(Ordering::Relaxed), lanes);
+    }
 }

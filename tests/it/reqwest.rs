@@ -21,6 +21,13 @@ fn send(http: &Client, method: Method, server: &Server) -> Sent {
     tokio::spawn(http.request(method, server.url()).body("7").send())
 }
 
+/// The same, with a key if it is `keyed`.
+fn send_keyed(http: &Client, method: Method, keyed: bool, server: &Server) -> Sent {
+    let request = http.request(method, server.url()).body("7");
+    let request = if keyed { request.header("Idempotency-Key", "7e57") } else { request };
+    tokio::spawn(request.send())
+}
+
 /// The snippet of the documentation, as a program writes it.
 #[tokio::test]
 async fn json_is_read_from_a_real_response() -> Result<(), Error> {
@@ -67,13 +74,14 @@ async fn a_plain_request_goes_through_a_chain_too() {
 #[tokio::test]
 async fn post_retried_after_timeout_no_answer() {
     let policies = (Retry::immediate().max_attempts(3), Timeout::secs(10));
-    for (protocol, method, tries) in
-        [(Http1, Method::POST, 1), (Http1, Method::GET, 3), (Http2, Method::POST, 1), (Http2, Method::GET, 3)]
+    let cases = [(Method::POST, false, 1), (Method::POST, true, 3), (Method::GET, false, 3)];
+    for (protocol, (method, keyed, tries)) in
+        [Http1, Http2].into_iter().flat_map(|protocol| cases.clone().map(|case| (protocol, case)))
     {
         let clock = Clock::manual();
         let server = Server::start(protocol, |_| std::future::pending()).await;
         let http = client(protocol, &clock, policies.clone());
-        let sent = send(&http, method.clone(), &server);
+        let sent = send_keyed(&http, method.clone(), keyed, &server);
         for n in 1..=tries {
             until(|| server.received() == n && clock.sleepers() > 0).await;
             clock.advance(secs(10));
@@ -113,12 +121,14 @@ async fn a_get_is_hedged_and_the_loser_leaves_no_connection_and_a_post_is_not() 
 
 #[tokio::test]
 async fn post_retried_after_timeout_reset() {
-    for (method, tries) in [(Method::POST, 1), (Method::PATCH, 1), (Method::GET, 3)] {
+    for (method, keyed, tries) in
+        [(Method::POST, false, 1), (Method::POST, true, 3), (Method::PATCH, false, 1), (Method::GET, false, 3)]
+    {
         let clock = Clock::manual();
         // With data left unread a closed socket is a reset one.
         let server = Server::raw(|stream, _| async move { until_whole_request(&stream).await }).await;
         let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
-        let error = send(&http, method.clone(), &server).await.unwrap().unwrap_err();
+        let error = send_keyed(&http, method.clone(), keyed, &server).await.unwrap().unwrap_err();
         assert_eq!(error.attempts() as usize, tries, "{method}: {error}");
         assert_eq!(server.accepted(), tries, "{method}");
         assert_eq!(error.last().unwrap().verdict(), Verdict::Transient, "{method}");

@@ -416,3 +416,22 @@ async fn the_retries_of_reqwest_itself_are_off_in_a_client_that_is_built_here() 
     let hidden = Client::new(settings().build().unwrap(), executor(&Clock::manual(), ()));
     assert_eq!(hidden.get(server.url()).send().await.unwrap().status(), StatusCode::OK);
 }
+
+/// HTTP/2 breaks off a response with the words with which it refuses a request. The answer was there, so the request was not refused.
+#[tokio::test]
+async fn a_post_whose_buffered_answer_is_reset_is_not_sent_again() {
+    let server = http2(9, |respond| {
+        let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+        body.send_data(bytes::Bytes::from_static(b"half"), false).unwrap();
+        tokio::spawn(async move {
+            // Until the answer is on its way: a reset takes back what is not.
+            settle().await;
+            body.send_reset(h2::Reason::REFUSED_STREAM);
+        });
+    })
+    .await;
+    for (method, attempts) in [(Method::POST, 1), (Method::GET, 3)] {
+        let request = three_times(Http2).request(method.clone(), server.url()).body("7").buffered(1_000);
+        assert_eq!(request.send().await.unwrap_err().attempts(), attempts, "{method}");
+    }
+}

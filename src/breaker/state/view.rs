@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use super::{Cold, Core, Kind, Word};
+use crate::breaker::config::BreakerConfig;
 use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Counts, State};
 use crate::clock::Moment;
 use crate::keyed::member::sealed::Standing;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, lock};
 
 impl Core {
-    /// The state that a call at `now` would find, made or yet to be made: half-open as soon as a trial is due.
+    /// The state that a call at `now` would find, made or yet to be made: half-open as soon as a trial is due. (What settings that
+    /// were changed make of trials that ended before is found by the next call.)
     pub(crate) fn state(&self, now: Moment) -> State {
         self.outlook(now).0
     }
@@ -37,38 +39,41 @@ impl Core {
         if word.is_closed() {
             return (State::Closed, Duration::ZERO);
         }
+        let config = self.family.config();
         let (rare, cold) = (self.rare(), self.cold());
         let word = self.word_locked(&cold);
         match word.kind() {
             Kind::Open if rare.until() > now => (State::Open, rare.time_left(now).unwrap_or(Duration::MAX)),
             Kind::Open => (State::HalfOpen, Duration::ZERO),
-            Kind::HalfOpen => self.outlook_of_trials(&cold, now),
+            Kind::HalfOpen => outlook_of_trials(&config, &cold, now),
             Kind::Isolated => (State::Isolated, Duration::MAX),
             Kind::Closed | Kind::Paused | Kind::MetricsOnly | Kind::Disabled => (word.state(), Duration::ZERO),
         }
     }
 
-    /// An expired period is open, as soon as somebody looks, and that may be over as well.
-    fn outlook_of_trials(&self, cold: &Cold, now: Moment) -> (State, Duration) {
-        let config = self.family.config();
-        let Some(expiry) = cold.half_open.expired(&config, now) else { return (State::HalfOpen, Duration::ZERO) };
-        let span = cold.times.next(&config, expiry);
-        let until = expiry + span;
-        if until > now { (State::Open, until.since(now).min(span)) } else { (State::HalfOpen, Duration::ZERO) }
-    }
-
     /// What a map of breakers must know of one that is not closed; none for one that is.
-    pub(in crate::breaker) fn standing_by_state(&self) -> Option<Standing> {
+    pub(in crate::breaker) fn standing_by_state(&self, now: Moment) -> Option<Standing> {
         if self.word().is_closed() {
             return None;
         }
+        let config = self.family.config();
         let cold = self.cold();
         match self.word_locked(&cold).kind() {
             Kind::Closed => None,
+            Kind::Paused if self.rare().until() <= now => None,
             Kind::Isolated => Some(Standing::Pinned),
-            Kind::HalfOpen if cold.half_open.has_trials() => Some(Standing::Pinned),
+            Kind::HalfOpen if cold.half_open.has_trials() && cold.half_open.expired(&config, now).is_none() => {
+                Some(Standing::Pinned)
+            }
             Kind::Paused | Kind::Open | Kind::HalfOpen | Kind::MetricsOnly | Kind::Disabled => Some(Standing::Engaged),
         }
+    }
+
+    /// Whether it knows something that its counts do not show: calls however long ago, or openings in a row.
+    pub(in crate::breaker) fn remembers(&self, now: Moment) -> bool {
+        let config = self.family.config();
+        let has_calls = self.count_window.as_ref().is_some_and(|window| window.read().calls > 0);
+        has_calls || self.rare.get().is_some_and(|rare| lock(&rare.cold).times.are_in_a_row(&config, now))
     }
 
     /// Whether it has ever counted anything, or changed its state.
@@ -115,4 +120,12 @@ impl Core {
             ..Counts::default()
         }
     }
+}
+
+/// An expired period is open, as soon as somebody looks, and that may be over as well.
+fn outlook_of_trials(config: &BreakerConfig, cold: &Cold, now: Moment) -> (State, Duration) {
+    let Some(expiry) = cold.half_open.expired(config, now) else { return (State::HalfOpen, Duration::ZERO) };
+    let span = cold.times.next(config, expiry);
+    let until = expiry + span;
+    if until > now { (State::Open, until.since(now).min(span)) } else { (State::HalfOpen, Duration::ZERO) }
 }

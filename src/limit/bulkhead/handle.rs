@@ -112,7 +112,11 @@ impl Bulkhead {
     /// [`Kind::BulkheadFull`] if there is none.
     #[inline]
     pub fn try_acquire(&self) -> Result<BulkheadPermit, Refusal> {
-        if self.permits.try_take() { Ok(BulkheadPermit::taken(&self.permits)) } else { self.refuse_now() }
+        if self.label.is_usable() && self.permits.try_take() {
+            Ok(BulkheadPermit::taken(&self.permits))
+        } else {
+            self.refuse_now()
+        }
     }
 
     #[cold]
