@@ -36,7 +36,7 @@ pub struct BreakerConfig {
     pub(super) trial_rate: Option<TrialRate>,
     pub(super) trial_deadline: Option<Duration>,
     abandoned_trial: Option<AbandonedTrial>,
-    pub(super) pause: Pause,
+    pub(super) pause_on_retry_after: Option<Duration>,
     pub(super) throttled_as: Option<Verdict>,
     pub(super) listeners: Listeners,
 }
@@ -132,20 +132,10 @@ impl BreakerConfig {
 
     /// Lets a closed breaker refuse calls for as long as a throttled one was asked to wait, at most `max` (more than zero):
     /// with [`Kind::RateLimited`](crate::error::Kind::RateLimited), since the dependency is well and only asks for patience.
-    /// The state stays closed, and no trial is needed afterwards.
-    ///
-    /// Default: calls go on, except those of an adapter to a protocol in which a dependency can ask (reqwest): they pause for
-    /// [`DEFAULT_PAUSE`] at most.
+    /// The state stays closed, and no trial is needed afterwards. Default: calls go on.
     #[must_use]
     pub fn pause_on_retry_after(mut self, max: Duration) -> Self {
-        self.pause = Pause::UpTo(max);
-        self
-    }
-
-    /// Lets calls go on although one was asked to wait, whoever asks.
-    #[must_use]
-    pub fn never_pause(mut self) -> Self {
-        self.pause = Pause::Never;
+        self.pause_on_retry_after = Some(max);
         self
     }
 
@@ -193,10 +183,7 @@ impl BreakerConfig {
         check_count("successes_to_close", self.successes_to_close)?;
         self.trial_rate.map_or(Ok(()), TrialRate::check)?;
         self.trial_deadline.map_or(Ok(()), |deadline| check_time("trial_deadline", deadline))?;
-        match self.pause {
-            Pause::UpTo(max) => check_time("pause_on_retry_after", max),
-            Pause::ByAdapter | Pause::Never => Ok(()),
-        }
+        self.pause_on_retry_after.map_or(Ok(()), |max| check_time("pause_on_retry_after", max))
     }
 
     /// Keeps what settings from a file cannot bring: listeners, and the sequence of the jitter.
@@ -254,7 +241,7 @@ impl Default for BreakerConfig {
             trial_rate: None,
             trial_deadline: None,
             abandoned_trial: None,
-            pause: Pause::ByAdapter,
+            pause_on_retry_after: None,
             throttled_as: None,
             listeners: Listeners::default(),
         }
@@ -271,15 +258,6 @@ pub enum AbandonedTrial {
     Reopen,
     /// The place is given back and the next call is a trial. For callers that cancel for reasons of their own.
     Release,
-}
-
-/// When and for how long a closed breaker pauses.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Pause {
-    /// For the calls of adapters that say so.
-    ByAdapter,
-    Never,
-    UpTo(Duration),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -333,9 +311,6 @@ fn check_count(field: &'static str, count: u32) -> Result<(), ConfigError> {
 
 /// How long a breaker stays open: 30 s, time for a restart or a failover, and short enough for nobody to intervene.
 pub const DEFAULT_OPEN_TIME: Duration = Duration::from_secs(30);
-
-/// How long calls of an adapter pause at most when the dependency asks for it: 30 s, as long as a retry waits by default.
-pub const DEFAULT_PAUSE: Duration = Duration::from_secs(30);
 
 /// The random share of an open time that is taken away: none. One breaker has nobody to keep out of step with.
 pub const DEFAULT_OPEN_JITTER: f64 = 0.0;

@@ -34,8 +34,7 @@ use std::task::{Context, Poll, ready};
 use pin_project::pin_project;
 
 pub use self::config::{
-    AbandonedTrial, BreakerConfig, DEFAULT_OPEN_JITTER, DEFAULT_OPEN_TIME, DEFAULT_PAUSE, DEFAULT_SUCCESSES_TO_CLOSE,
-    DEFAULT_TRIALS,
+    AbandonedTrial, BreakerConfig, DEFAULT_OPEN_JITTER, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS,
 };
 pub use self::handle::Breaker;
 use self::permit::Held;

@@ -211,13 +211,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     #[cold]
     #[inline(never)]
     fn settle_at_end(&self, end: TicketEnd) {
-        let now = self.call.scope().core.look();
-        settle(self.breaker, self.ticket, end, self.began, now);
-        if let TicketEnd::Throttled(Some(wait)) = end
-            && self.call.streams()
-        {
-            self.breaker.core().pause_for_adapter(self.ticket, wait, now);
-        }
+        settle(self.breaker, self.ticket, end, self.began, self.call.scope().core.look());
     }
 
     #[cold]

@@ -41,12 +41,12 @@
 //! | the caller, its deadline or a shutdown ended a body | `Ignored` |
 //!
 //! What a verdict means to a retry and to a breaker is in the table at [`Verdict`](crate::Verdict). A `Throttled` one is no failure
-//! of a breaker, but a breaker around HTTP holds back all calls for as long as the server asks, 30 s at most unless
-//! [`pause_on_retry_after`](crate::breaker::BreakerConfig::pause_on_retry_after) says otherwise or
-//! [`never_pause`](crate::breaker::BreakerConfig::never_pause), and one for each host ([`Keyed`](crate::Keyed) with
-//! [`per_host`](Client::per_host)) those to that host. A response is always returned as one: if the last of three attempts is
-//! answered 503, the caller gets that 503 with its body. An open breaker, a full bulkhead, a timeout or a broken connection is
-//! an [`Error`].
+//! of a breaker; with [`pause_on_retry_after`](crate::breaker::BreakerConfig::pause_on_retry_after), which is off by default, the
+//! breaker holds back all calls for as long as the server asks, and one for each host ([`Keyed`](crate::Keyed) with
+//! [`per_host`](Client::per_host)) those to that host. It suits servers that ask when they are down. One that lets a part of the
+//! calls through, and answers 429 to the rest, would serve fewer. A response is always returned as one: if the last of three
+//! attempts is answered 503, the caller gets that 503 with its body. An open breaker, a full bulkhead, a timeout or a broken
+//! connection is an [`Error`].
 //!
 //! A body that fails while the caller reads it is not asked for again: the caller has a part of it already. It counts as a
 //! failure for the breakers of the chain, unless it was cancelled or dropped. [`buffered`] reads it within the attempt.

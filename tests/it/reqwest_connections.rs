@@ -321,30 +321,26 @@ async fn a_body_that_fails_late_counts_for_its_host() {
     assert!(http.get(server.url()).send().await.unwrap_err().is_circuit_open());
 }
 
-/// Twice: a breaker pauses for HTTP of itself, and for as long as it is told.
 #[tokio::test]
 async fn a_breaker_pauses_all_calls_to_a_host_for_as_long_as_it_asks() {
-    for config in [BreakerConfig::default(), BreakerConfig::default().pause_on_retry_after(secs(60))] {
-        let clock = Clock::manual();
-        let server =
-            Server::quick(Http1, |n| if n == 1 { reply_with(429, "retry-after", "7") } else { reply(200, "there") })
-                .await;
-        let breaker = Breaker::new(config);
-        let http = client(Http1, &clock, breaker.clone());
-        assert_eq!(http.get(server.url()).send().await.unwrap().status(), 429);
-        let refused = http.get(server.url()).send().await.unwrap_err();
-        assert_eq!(refused.kind(), Kind::RateLimited { retry_after: Some(secs(7)) });
-        clock.advance(secs(7));
-        assert_eq!(http.get(server.url()).send().await.unwrap().status(), 200);
-        assert_eq!((server.received(), breaker.state()), (2, State::Closed));
-    }
+    let clock = Clock::manual();
+    let server =
+        Server::quick(Http1, |n| if n == 1 { reply_with(429, "retry-after", "7") } else { reply(200, "there") }).await;
+    let breaker = Breaker::new(BreakerConfig::default().pause_on_retry_after(secs(60)));
+    let http = client(Http1, &clock, breaker.clone());
+    assert_eq!(http.get(server.url()).send().await.unwrap().status(), 429);
+    let refused = http.get(server.url()).send().await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::RateLimited { retry_after: Some(secs(7)) });
+    clock.advance(secs(7));
+    assert_eq!(http.get(server.url()).send().await.unwrap().status(), 200);
+    assert_eq!((server.received(), breaker.state()), (2, State::Closed));
 }
 
 #[tokio::test]
-async fn a_breaker_that_never_pauses_lets_calls_go_on() {
+async fn a_breaker_does_not_pause_unless_it_is_told_to() {
     let clock = Clock::manual();
     let server = Server::quick(Http1, |_| reply_with(429, "retry-after", "7")).await;
-    let http = client(Http1, &clock, Breaker::new(BreakerConfig::default().never_pause()));
+    let http = client(Http1, &clock, Breaker::default());
     for _ in 0..3 {
         assert_eq!(http.get(server.url()).send().await.unwrap().status(), 429);
     }
@@ -356,7 +352,7 @@ async fn a_breaker_that_never_pauses_lets_calls_go_on() {
 async fn a_dead_origin_that_asks_for_a_pause_gets_one() {
     let clock = Clock::manual();
     let server = Server::quick(Http1, |_| reply_with(503, "retry-after", "5")).await;
-    let breaker = Breaker::default();
+    let breaker = Breaker::new(BreakerConfig::default().pause_on_retry_after(secs(30)));
     let http = client(Http1, &clock, breaker.clone());
     for _ in 0..1_000 {
         let _refused_or_503 = http.get(server.url()).send().await;

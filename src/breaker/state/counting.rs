@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, Kind};
-use crate::breaker::config::{BreakerConfig, DEFAULT_PAUSE, Pause};
+use crate::breaker::config::BreakerConfig;
 use crate::breaker::tally::{Place, Recorded};
 use crate::breaker::thresholds::Thresholds;
-use crate::breaker::ticket::{Ticket, Word};
+use crate::breaker::ticket::Word;
 use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Cause, Counts};
 use crate::clock::Moment;
@@ -53,29 +53,16 @@ impl Core {
         }
     }
 
-    /// Refuses calls for as long as a dependency asked, if the breaker was told to do that.
+    /// Refuses calls for as long as a dependency asked, if the breaker is to do that.
+    #[cold]
     pub(super) fn pause(&self, word: Word, wait: Duration, now: Moment) {
-        if let Pause::UpTo(most) = self.family.config().pause {
-            self.pause_for(word, wait.min(most), now);
-        }
-    }
-
-    /// The same for a call of an adapter, which pauses a breaker that was told nothing.
-    #[cold]
-    pub(in crate::breaker) fn pause_for_adapter(&self, ticket: Ticket, wait: Duration, now: Moment) {
-        if self.family.config().pause == Pause::ByAdapter {
-            self.pause_for(ticket.word, wait.min(DEFAULT_PAUSE), now);
-        }
-    }
-
-    #[cold]
-    fn pause_for(&self, word: Word, span: Duration, now: Moment) {
+        let Some(most) = self.family.config().pause_on_retry_after else { return };
         let cold = self.cold();
         let present = self.word_locked(&cold);
-        if !present.is_same_period(word) || !present.kind().may_trip() || span.is_zero() {
+        if !present.is_same_period(word) || !present.kind().may_trip() || wait.is_zero() {
             return;
         }
-        let rare = self.rare();
+        let (rare, span) = (self.rare(), wait.min(most));
         let is_longer = present.kind() == Kind::Closed || now + span > rare.until();
         if is_longer {
             rare.refuse_for(span, now);
