@@ -88,11 +88,12 @@ impl Client for Steadfast {
     }
 }
 
-/// The defaults, but for two things. The outage is scaled down, so the times of breaker and backoff are too; and at a
-/// hundred calls a second, ten failures in a row say enough.
+/// The defaults, but for three things. The outage is scaled down, so the times of breaker and backoff are too; at a hundred
+/// calls a second, ten failures in a row say enough; and there is no budget for retries, as there is none for those of the naive
+/// client: while the server throttles, it would have most calls take no for an answer.
 fn executor(breaker: Breaker) -> Result<Executor<(Retry, Breaker, Timeout)>, ConfigError> {
     let retry = Retry::exponential().base(Duration::from_millis(100)).max_attempts(TRIES);
-    Executor::builder("example").policies((retry, breaker, Timeout::new(PATIENCE))).build()
+    Executor::builder("example").policies((retry, breaker, Timeout::new(PATIENCE))).unbudgeted().build()
 }
 
 fn breaker_config() -> BreakerConfig {
