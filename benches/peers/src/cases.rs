@@ -124,7 +124,7 @@ fn per_breaker(peer: &dyn Peer) -> Can<f64> {
     made.map(|()| bytes as f64 / BREAKERS as f64)
 }
 
-pub static CASES: [&Case; 11] = [
+pub static CASES: [&Case; 16] = [
     &CHAIN,
     &CHAIN_ERASED,
     &CHAIN_OBSERVED,
@@ -136,6 +136,11 @@ pub static CASES: [&Case; 11] = [
     &RETRY_FAILURES,
     &TIMEOUT_READY,
     &TIMEOUT_PENDING,
+    &HEDGE_READY,
+    &RATE_LIMITER,
+    &RATE_LIMITER_KEYED,
+    &BULKHEAD,
+    &BULKHEAD_CHAIN,
 ];
 
 pub static QUANTITIES: [&Quantity; 2] = [&FUTURE, &MEMORY];
@@ -228,6 +233,46 @@ pub static TIMEOUT_PENDING: Case = Case {
     set_up: |peer| peer.timeout_pending(),
 };
 
+pub static HEDGE_READY: Case = Case {
+    name: "hedge-ready",
+    group: HEDGES,
+    title: "fixed delay, around a future that is ready",
+    answers: ALL,
+    set_up: |peer| peer.hedge_ready(),
+};
+
+pub static RATE_LIMITER: Case = Case {
+    name: "rate-limiter",
+    group: LIMITS,
+    title: "a token is there, two steps",
+    answers: ALL,
+    set_up: |peer| peer.rate_limiter(),
+};
+
+pub static RATE_LIMITER_KEYED: Case = Case {
+    name: "rate-limiter-keyed",
+    group: LIMITS,
+    title: "the same for one of 10,000 keys",
+    answers: ALL,
+    set_up: |peer| peer.rate_limiter_keyed(),
+};
+
+pub static BULKHEAD: Case = Case {
+    name: "bulkhead",
+    group: LIMITS,
+    title: "a permit is there, two steps",
+    answers: ALL,
+    set_up: |peer| peer.bulkhead(),
+};
+
+pub static BULKHEAD_CHAIN: Case = Case {
+    name: "bulkhead-chain",
+    group: LIMITS,
+    title: "the same as a policy or a layer",
+    answers: ALL,
+    set_up: |peer| peer.bulkhead_chain(),
+};
+
 pub static FUTURE: Quantity = Quantity {
     name: "future",
     title: "future of the chain, with what is allocated to make it",
@@ -248,5 +293,7 @@ const CHAINS: &str = "Chain";
 const BREAKERS_ALONE: &str = "Breaker";
 const RETRIES: &str = "Retry";
 const TIMEOUTS: &str = "Timeout";
+const HEDGES: &str = "Hedge";
+const LIMITS: &str = "Limits";
 
 const BREAKERS: u64 = 100_000;

@@ -56,6 +56,13 @@ pub fn trip<T, E, F: Future<Output = Result<T, E>>>(call: impl FnMut() -> F) {
     assert_eq!(succeeded, 0, "a dependency that is down answered");
 }
 
+/// The number of the next of so many keys: all of them in turn, in an order in which neighbours do not follow each other.
+pub fn next_key() -> usize {
+    let next = (KEY.get() + KEY_STEP) % KEYS;
+    KEY.set(next);
+    next
+}
+
 /// Whether this is the last of `n` calls on this thread.
 fn count_to(counter: &'static std::thread::LocalKey<Cell<u32>>, n: u32) -> bool {
     let next = counter.get() + 1;
@@ -67,7 +74,13 @@ thread_local! {
     static TENTHS: Cell<u32> = const { Cell::new(0) };
     static THIRDS: Cell<u32> = const { Cell::new(0) };
     static DOWN: Cell<bool> = const { Cell::new(false) };
+    static KEY: Cell<usize> = const { Cell::new(0) };
 }
+
+pub const KEYS: usize = 10_000;
+
+/// Prime to the number of keys.
+const KEY_STEP: usize = 7_919;
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,11 +1,12 @@
 //! What steadfast promises to cost, and whether it does.
 
 use crate::cases::{
-    BREAKER_CONSECUTIVE, BREAKER_OPEN, BREAKER_WINDOW, CHAIN, CHAIN_ERASED, CHAIN_OBSERVED, Case, FUTURE, MEMORY,
-    Quantity, RETRY_FAILURES, RETRY_SUCCESS, Results, TIMEOUT_PENDING, TIMEOUT_READY,
+    BREAKER_CONSECUTIVE, BREAKER_OPEN, BREAKER_WINDOW, BULKHEAD, CHAIN, CHAIN_ERASED, CHAIN_OBSERVED, Case, FUTURE,
+    HEDGE_READY, MEMORY, Quantity, RATE_LIMITER, RATE_LIMITER_KEYED, RETRY_FAILURES, RETRY_SUCCESS, Results,
+    TIMEOUT_PENDING, TIMEOUT_READY,
 };
 use crate::peers::steadfast::{FAST_CLOCK, TOKIO_CLOCK};
-use crate::peers::{backon, failsafe, recloser, seatbelt, tokio};
+use crate::peers::{backon, failsafe, governor, recloser, seatbelt, tokio};
 
 /// One promise, and what became of it in this run.
 pub struct Checked {
@@ -85,7 +86,7 @@ const fn on_two_threads(target: Target) -> Target {
     Target { threads: 2, ..target }
 }
 
-static TARGETS: [Target; 21] = [
+static TARGETS: [Target; 27] = [
     on_tokio_clock(What::Of(&CHAIN, &[seatbelt::NAME]), 0.5),
     on_fast_clock(What::Of(&CHAIN, &[seatbelt::NAME]), 0.25),
     on_tokio_clock(What::Allocations(&CHAIN), 0.0),
@@ -105,6 +106,12 @@ static TARGETS: [Target; 21] = [
     on_tokio_clock(What::Of(&TIMEOUT_READY, &[tokio::NAME]), 1.0),
     on_fast_clock(What::Of(&TIMEOUT_READY, &[seatbelt::NAME]), 0.6),
     on_tokio_clock(What::Of(&TIMEOUT_PENDING, &[tokio::NAME]), 1.25),
+    on_tokio_clock(What::Of(&HEDGE_READY, &[tokio::NAME]), 0.3),
+    on_tokio_clock(What::Of(&RATE_LIMITER, &[governor::STD_CLOCK]), 1.1),
+    on_fast_clock(What::Of(&RATE_LIMITER, &[governor::QUANTA_CLOCK]), 1.1),
+    on_tokio_clock(What::Of(&RATE_LIMITER_KEYED, &[governor::STD_CLOCK]), 1.3),
+    on_fast_clock(What::Of(&RATE_LIMITER_KEYED, &[governor::QUANTA_CLOCK]), 1.3),
+    on_tokio_clock(What::Of(&BULKHEAD, &[tokio::NAME]), 0.6),
     on_tokio_clock(What::Bytes(&FUTURE), 528.0),
     on_tokio_clock(What::Bytes(&MEMORY), 360.0),
 ];

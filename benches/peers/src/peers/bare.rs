@@ -55,6 +55,26 @@ impl Peer for Bare {
         Ok(Work::new(|_, calls| poll_each(calls, pending_once)))
     }
 
+    fn hedge_ready(&self) -> Can<Work> {
+        successes()
+    }
+
+    fn rate_limiter(&self) -> Can<Work> {
+        successes()
+    }
+
+    fn rate_limiter_keyed(&self) -> Can<Work> {
+        successes()
+    }
+
+    fn bulkhead(&self) -> Can<Work> {
+        successes()
+    }
+
+    fn bulkhead_chain(&self) -> Can<Work> {
+        successes()
+    }
+
     fn chain_future(&self) -> Can<usize> {
         Ok(size_of_future(succeed))
     }

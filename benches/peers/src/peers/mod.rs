@@ -5,6 +5,7 @@
 pub mod backon;
 mod bare;
 pub mod failsafe;
+pub mod governor;
 mod hand;
 pub mod recloser;
 pub mod seatbelt;
@@ -87,6 +88,31 @@ pub trait Peer {
         Err(self.lacks())
     }
 
+    /// A second call after a second, if the first has not answered; it answers at once.
+    fn hedge_ready(&self) -> Can<Work> {
+        Err(self.lacks())
+    }
+
+    /// A limit of a thousand million calls a second: never reached.
+    fn rate_limiter(&self) -> Can<Work> {
+        Err(self.lacks())
+    }
+
+    /// The same for each of ten thousand keys.
+    fn rate_limiter_keyed(&self) -> Can<Work> {
+        Err(self.lacks())
+    }
+
+    /// At most a thousand calls at a time: never reached.
+    fn bulkhead(&self) -> Can<Work> {
+        Err(self.lacks())
+    }
+
+    /// The same as a part of a chain, or as the layer that it is.
+    fn bulkhead_chain(&self) -> Can<Work> {
+        Err(self.lacks())
+    }
+
     /// The size of the future of [`chain`](Peer::chain), with what is allocated to make it.
     fn chain_future(&self) -> Can<usize> {
         Err(self.lacks())
@@ -112,6 +138,8 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(backon::Backon),
         Box::new(tokio_retry2::TokioRetry2),
         Box::new(tokio::Tokio),
+        Box::new(governor::Governor::on_std_clock()),
+        Box::new(governor::Governor::on_quanta_clock()),
         Box::new(hand::Hand),
     ]
 }
@@ -130,3 +158,9 @@ const OPEN_FOR: Duration = Duration::from_secs(3600);
 const ATTEMPTS: u32 = 3;
 const BASE_DELAY: Duration = Duration::from_millis(100);
 const LIMIT: Duration = Duration::from_secs(1);
+
+/// Calls a second that are allowed, and at once: more than any machine makes.
+const RATE: u32 = 1_000_000_000;
+
+/// Calls at a time that are allowed: more than there are threads.
+const PERMITS: usize = 1_000;

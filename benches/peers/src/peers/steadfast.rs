@@ -5,12 +5,13 @@ use std::hint::black_box;
 
 use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::event::Event;
-use steadfast::{Breaker, Clock, Executor, Keyed, Policy, Retry, Timeout};
+use steadfast::limit::RateLimiterConfig;
+use steadfast::{Breaker, Bulkhead, Clock, Executor, Hedge, Keyed, Policy, RateLimiter, Retry, Timeout};
 
-use super::{BASE_DELAY, CONSECUTIVE, Can, FAILURE_RATE, LIMIT, MINIMUM_CALLS, OPEN_FOR, Peer, WINDOW};
+use super::{BASE_DELAY, CONSECUTIVE, Can, FAILURE_RATE, LIMIT, MINIMUM_CALLS, OPEN_FOR, PERMITS, Peer, RATE, WINDOW};
 use crate::harness::{Work, poll_each, size_of_future};
 use crate::operation::{
-    Failure, fail_every_tenth, pending_once, succeed, succeed_every_third, succeed_unless_down, trip,
+    Failure, KEYS, fail_every_tenth, next_key, pending_once, succeed, succeed_every_third, succeed_unless_down, trip,
 };
 
 pub const TOKIO_CLOCK: &str = "steadfast";
@@ -52,7 +53,7 @@ impl Peer for Steadfast {
     }
 
     fn lacks(&self) -> &'static str {
-        "not built yet"
+        "nothing: it is what is compared"
     }
 
     fn chain(&self) -> Can<Work> {
@@ -110,6 +111,47 @@ impl Peer for Steadfast {
     fn timeout_pending(&self) -> Can<Work> {
         let executor = self.executor(Timeout::new(LIMIT));
         Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| pending_once()))))
+    }
+
+    fn hedge_ready(&self) -> Can<Work> {
+        self.succeed(Hedge::after(LIMIT))
+    }
+
+    /// In two steps, as governor is used.
+    fn rate_limiter(&self) -> Can<Work> {
+        let limiter = RateLimiter::per_second(u64::from(RATE));
+        limiter.bind(&self.clock).map_err(|_| "it has another clock")?;
+        let call = async |limiter: &RateLimiter| {
+            limiter.try_acquire().map_err(|_| Failure)?;
+            succeed().await
+        };
+        Ok(Work::new(move |_, calls| poll_each(calls, || call(&limiter))))
+    }
+
+    fn rate_limiter_keyed(&self) -> Can<Work> {
+        let limiters = Keyed::<RateLimiter>::with_capacity(RateLimiterConfig::per_second(u64::from(RATE)), 2 * KEYS);
+        limiters.get("").bind(&self.clock).map_err(|_| "it has another clock")?;
+        let keys: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+        let call = async |limiters: &Keyed<RateLimiter>, key: &str| {
+            limiters.get(key).try_acquire().map_err(|_| Failure)?;
+            succeed().await
+        };
+        Ok(Work::new(move |_, calls| poll_each(calls, || call(&limiters, &keys[next_key()]))))
+    }
+
+    /// In two steps, as a semaphore is used.
+    fn bulkhead(&self) -> Can<Work> {
+        let bulkhead = Bulkhead::new(PERMITS);
+        bulkhead.bind(&self.clock).map_err(|_| "it has another clock")?;
+        let call = async |bulkhead: &Bulkhead| {
+            let _permit = bulkhead.acquire().await.map_err(|_| Failure)?;
+            succeed().await
+        };
+        Ok(Work::new(move |_, calls| poll_each(calls, || call(&bulkhead))))
+    }
+
+    fn bulkhead_chain(&self) -> Can<Work> {
+        self.succeed(Bulkhead::new(PERMITS))
     }
 
     fn chain_future(&self) -> Can<usize> {

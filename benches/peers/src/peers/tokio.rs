@@ -1,10 +1,12 @@
-//! tokio alone: its timeout, and a loop around its sleep.
+//! tokio alone: its timeout, a loop around its sleep, a race against it, and its semaphore.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::{ATTEMPTS, Can, LIMIT, Peer};
+use super::{ATTEMPTS, Can, LIMIT, PERMITS, Peer};
 use crate::harness::{Work, poll_each};
 use crate::operation::{Failure, pending_once, succeed, succeed_every_third};
 
@@ -22,7 +24,7 @@ impl Peer for Tokio {
     }
 
     fn lacks(&self) -> &'static str {
-        "a timeout and a sleep only"
+        "a timeout, a sleep and a semaphore only"
     }
 
     fn retry_failures(&self) -> Can<Work> {
@@ -35,6 +37,34 @@ impl Peer for Tokio {
 
     fn timeout_pending(&self) -> Can<Work> {
         Ok(Work::new(|_, calls| poll_each(calls, || timeout(LIMIT, pending_once()))))
+    }
+
+    fn hedge_ready(&self) -> Can<Work> {
+        Ok(Work::new(|_, calls| poll_each(calls, hedged)))
+    }
+
+    fn bulkhead(&self) -> Can<Work> {
+        let semaphore = Semaphore::new(PERMITS);
+        let call = async |semaphore: &Semaphore| {
+            let _permit = semaphore.acquire().await.map_err(|_| Failure)?;
+            succeed().await
+        };
+        Ok(Work::new(move |_, calls| poll_each(calls, || call(&semaphore))))
+    }
+}
+
+/// As it is written by hand: the sleep is made before it is known whether it is needed.
+async fn hedged() -> Result<u64, Failure> {
+    let mut first = pin!(succeed());
+    tokio::select! {
+        biased;
+        result = &mut first => return result,
+        () = sleep(LIMIT) => {}
+    }
+    tokio::select! {
+        biased;
+        result = first => result,
+        result = succeed() => result,
     }
 }
 

@@ -1,14 +1,15 @@
-//! tower: retry and timeout as middleware; the retry policy is written by the user.
+//! tower: retry, timeout and a limit of calls at a time as middleware; the retry policy is written by the user.
 
 use std::task::{Context, Waker};
 
+use tower::limit::ConcurrencyLimit;
 use tower::retry::backoff::{Backoff, ExponentialBackoff, ExponentialBackoffMaker, MakeBackoff};
 use tower::retry::{Policy, Retry};
 use tower::timeout::Timeout;
 use tower::util::rng::HasherRng;
 use tower::{Service, service_fn};
 
-use super::{ATTEMPTS, BASE_DELAY, Can, LIMIT, Peer};
+use super::{ATTEMPTS, BASE_DELAY, Can, LIMIT, PERMITS, Peer};
 use crate::harness::{Work, poll_each};
 use crate::operation::{Failure, pending_once, succeed, succeed_every_third};
 
@@ -26,7 +27,7 @@ impl Peer for Tower {
     }
 
     fn lacks(&self) -> &'static str {
-        "no breaker"
+        "no such policy, or one that works otherwise"
     }
 
     fn retry_success(&self) -> Can<Work> {
@@ -51,6 +52,10 @@ impl Peer for Tower {
 
     fn timeout_pending(&self) -> Can<Work> {
         Ok(calls_of(Timeout::new(service_fn(|()| pending_once()), LIMIT)))
+    }
+
+    fn bulkhead_chain(&self) -> Can<Work> {
+        Ok(calls_of(ConcurrencyLimit::new(service_fn(|()| succeed()), PERMITS)))
     }
 }
 
