@@ -117,7 +117,7 @@ impl Breaker {
     pub fn try_acquire(&self) -> Result<Permit, Rejected> {
         self.check().map_err(|config| Rejected::misconfigured(self.name(), config))?;
         let now = self.now();
-        match self.core().try_acquire(now, || None) {
+        match self.core().try_acquire(|| now, || None) {
             Ok(ticket) => Ok(Permit::new(self.clone(), ticket, now)),
             Err(refused) => Err(Rejected::refused(self.name(), refused)),
         }

@@ -148,6 +148,7 @@ pub(super) struct Held<'a, 'run, E> {
     call: Call<'run, E>,
     /// Of an admission that is held; anything otherwise.
     ticket: Ticket,
+    /// `NEVER` where nobody wants to know.
     began: Moment,
     /// How often the operation had been started when the permit was given.
     started: u16,
@@ -164,8 +165,9 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     /// Asks for admission, and says with which call to go on.
     #[inline(always)]
     pub(super) fn acquire(&mut self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Call<'run, E>, Refused> {
-        let began = self.call.now();
-        let ticket = self.breaker.core().try_acquire(began, inner_limit)?;
+        let core = self.breaker.core();
+        let began = if core.needs_time() { self.call.now() } else { Moment::NEVER };
+        let ticket = core.try_acquire(|| self.call.now(), inner_limit)?;
         (self.ticket, self.began, self.started) = (ticket, began, self.call.scope().started());
         self.is_held = true;
         Ok(if ticket.is_trial() { self.call.as_trial() } else { self.call })
@@ -191,7 +193,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
         // Without another look at the clock, if the call was ready at once: time stands still within a poll. Not if it matters how
         // long it took.
         if verdict.is_answer() && self.ticket.is_of_closed() && !core.times_calls() {
-            core.settle(self.ticket, TicketEnd::Success, self.call.now());
+            core.settle_success(self.ticket, || self.call.now());
         } else {
             self.settle_at_end(end_of(self.call, verdict));
         }

@@ -85,20 +85,21 @@ impl Core {
         }
     }
 
-    /// Admits a call that starts at `now`, or refuses it.
+    /// Admits a call that starts `now`, or refuses it.
     ///
-    /// `inner_limit`, the longest run that the policies inside allow, is asked outside of every lock and for a trial
-    /// only.
+    /// While the breaker is closed nobody asks for the time. `inner_limit`, the longest run that the policies inside allow, is
+    /// asked outside of every lock and for a trial only.
     #[inline]
     pub(crate) fn try_acquire(
         &self,
-        now: Moment,
+        now: impl FnOnce() -> Moment,
         inner_limit: impl FnOnce() -> Option<Duration>,
     ) -> Result<Ticket, Refused> {
         let word = self.word();
         if word.is_closed() {
             return Ok(Ticket { word });
         }
+        let now = now();
         let ticket = self.admit(word, now)?;
         if ticket.is_trial() {
             self.allow_time(ticket, now, inner_limit);
@@ -113,10 +114,17 @@ impl Core {
     #[inline]
     pub(crate) fn settle(&self, ticket: Ticket, end: End, now: Moment) {
         if end == End::Success && ticket.word.is_closed() {
-            self.count_success(ticket.word, now);
+            self.count_success(ticket.word, || now);
         } else {
             self.settle_otherwise(ticket, end, now);
         }
+    }
+
+    /// [`settle`](Core::settle) for the success of a call that was admitted by a closed breaker: asks for the time only if it counts
+    /// by time.
+    #[inline]
+    pub(crate) fn settle_success(&self, ticket: Ticket, now: impl Fn() -> Moment) {
+        self.count_success(ticket.word, now);
     }
 
     /// The same for a call that took as long as a slow one does.
@@ -142,7 +150,7 @@ impl Core {
             self.settle_trial(ticket, counted, now);
         } else if ticket.word.kind().counts() {
             match counted {
-                End::Success => self.count_success(ticket.word, now),
+                End::Success => self.count_success(ticket.word, || now),
                 End::Failure => self.count_failure(ticket.word, now),
                 End::Throttled(_) | End::Nothing | End::Abandoned | End::LostRace => {}
             }
@@ -174,6 +182,12 @@ impl Core {
     #[inline]
     pub(crate) fn times_calls(&self) -> bool {
         self.family.live().slow_call().is_some()
+    }
+
+    /// Whether it matters when calls start, as it does not where they are only counted.
+    #[inline]
+    pub(crate) fn needs_time(&self) -> bool {
+        self.family.geometry.is_some() || self.times_calls()
     }
 
     #[cold]

@@ -164,6 +164,11 @@ impl Clock {
     pub fn sleep_until(&self, at: Moment) -> Sleep {
         Sleep::new(self.clone(), at)
     }
+
+    /// [`sleep_until`](Clock::sleep_until) for a caller who has just asked for the time and got `now`.
+    pub(crate) fn sleep_from(&self, now: Moment, at: Moment) -> Sleep {
+        Sleep::from(self, now, at)
+    }
 }
 
 /// A clone: the same clock.

@@ -200,10 +200,9 @@ impl Retry {
             Ok(wait) => wait,
             Err(limit) => return stop(Stopped::Limit(limit), self.given_up(outcome, limit)),
         };
-        last.go_on();
+        last.go_on_after(outcome.verdict);
         self.announce(call, wait, &outcome);
         tries.made = tries.made.saturating_add(1);
-        last.set_verdict(outcome.verdict);
         if self.schedule.jitter == Jitter::Decorrelated {
             last.set_wait(self.address(), wait);
         }
@@ -226,7 +225,8 @@ impl Retry {
         let unit = || core.rng().unit();
         let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng().up_to((asked / 10).min(most)));
         // An inner retry begins anew with each try of an outer one.
-        let before = if tries.made == 1 { Duration::ZERO } else { call.frame().last.wait_before(self.address()) };
+        let goes_on = self.schedule.jitter == Jitter::Decorrelated && tries.made > 1;
+        let before = if goes_on { call.frame().last.wait_before(self.address()) } else { Duration::ZERO };
         let wait = match verdict {
             Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {
                 asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after)

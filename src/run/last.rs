@@ -1,6 +1,6 @@
 //! What the operation has said so far in a run.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::cancel::Cause;
@@ -9,8 +9,9 @@ use crate::verdict::Verdict;
 
 /// What the failed attempts of a run leave behind: the last error, typed, so that whoever ends the run from outside can
 /// attach it. Empty, and never touched, in a run whose first attempt succeeds.
-// A mutex for `Sync` alone: a run is one task, so it is never contended, and no user code runs under it.
-pub(crate) struct Last<E>(Mutex<Option<Box<Spoken<E>>>>);
+// The mutex is for `Sync` alone: a run is one task, so it is never contended, and no user code runs under it. It still costs
+// two atomic operations, so nobody locks what is not there.
+pub(crate) struct Last<E>(OnceLock<Box<Mutex<Spoken<E>>>>);
 
 /// See [`Last`].
 pub(crate) struct Spoken<E> {
@@ -50,7 +51,7 @@ pub enum Stopped {
 impl<E> Last<E> {
     #[inline]
     pub(crate) fn new() -> Last<E> {
-        Last(Mutex::new(None))
+        Last(OnceLock::new())
     }
 
     /// Takes over what a failed attempt said after `at` tries, and keeps the last `keep` errors of the run, or as many as
@@ -103,19 +104,21 @@ impl<E> Last<E> {
 
     /// The wait of the retry at `address` before this one; zero if it is the first.
     pub(crate) fn wait_before(&self, address: usize) -> Duration {
-        let spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = spoken.as_ref().map_or(&[][..], |spoken| &spoken.waits);
-        waits.iter().find(|(retry, _)| *retry == address).map_or(Duration::ZERO, |(_, wait)| *wait)
+        let Some(spoken) = self.spoken() else { return Duration::ZERO };
+        spoken.waits.iter().find(|(retry, _)| *retry == address).map_or(Duration::ZERO, |(_, wait)| *wait)
     }
 
-    /// Remembers what the failed try was worth.
-    pub(crate) fn set_verdict(&self, verdict: Verdict) {
-        self.with(|spoken| spoken.verdict = Some(verdict));
+    /// Another attempt will be made, after one that was worth `verdict`: see [`go_on`](Last::go_on).
+    pub(crate) fn go_on_after(&self, verdict: Verdict) {
+        self.with(|spoken| {
+            spoken.verdict = Some(verdict);
+            spoken.stopped = None;
+        });
     }
 
     /// What the last failed try was worth.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.verdict
+        self.spoken()?.verdict
     }
 
     pub(crate) fn stop(&self, why: Stopped) {
@@ -124,27 +127,23 @@ impl<E> Last<E> {
 
     /// Another attempt is made: what a retry further inside has given up for is no longer the reason.
     pub(crate) fn go_on(&self) {
-        if let Some(spoken) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(mut spoken) = self.spoken() {
             spoken.stopped = None;
         }
     }
 
     /// Attaches the last error and its history to `error`, if it has no operation's error of its own.
     pub(crate) fn attach_to(&self, error: &mut Error<E>) {
-        let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = spoken.as_mut().map(|spoken| (spoken.error.take(), spoken.history.take(), spoken.keep));
+        let Some(mut spoken) = self.spoken() else { return };
+        let (last, history, keep) = (spoken.error.take(), spoken.history.take(), spoken.keep);
         drop(spoken);
-        if let Some((last, history, keep)) = taken {
-            error.attach(last, history, keep);
-        }
+        error.attach(last, history, keep);
     }
 
     /// Moves everything to a run with another error type. What was said there later stays the last error.
     pub(crate) fn hand_over<F>(&self, to: &Last<F>, mut map: impl FnMut(E) -> Option<F>) {
-        let spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Spoken { error, at, history, keep, stopped, .. }) = spoken.map(|spoken| *spoken) else {
-            return;
-        };
+        let Some(spoken) = self.spoken().map(|mut spoken| std::mem::take(&mut *spoken)) else { return };
+        let Spoken { error, at, history, keep, stopped, .. } = spoken;
         let error = error.and_then(&mut map);
         let history = history.map(|history| history.into_iter().filter_map(&mut map).collect());
         let _dropped_outside_of_the_lock = to.with(|there| {
@@ -161,17 +160,16 @@ impl<E> Last<E> {
 
     /// Why the run made no further attempt, if a retry said so.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.stopped
+        self.spoken()?.stopped
     }
 
-    #[cfg(test)]
-    fn take(&self) -> Option<Box<Spoken<E>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// What was said, if anything was.
+    fn spoken(&self) -> Option<MutexGuard<'_, Spoken<E>>> {
+        Some(self.0.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn with<R>(&self, change: impl FnOnce(&mut Spoken<E>) -> R) -> R {
-        let mut spoken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(spoken.get_or_insert_default())
+        change(&mut self.0.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -199,17 +197,24 @@ mod tests {
         let last = Last::new();
         (1..=5).for_each(|error| last.keep(Some(error), error, 0));
         last.keep(None, 6, 0);
-        let spoken = last.take().unwrap();
+        let spoken = std::mem::take(&mut *last.spoken().unwrap());
         assert_eq!((spoken.error, spoken.history), (Some(5), None));
-        assert!(last.take().is_none());
     }
 
     #[test]
     fn the_history_keeps_the_last_n_and_stays_flat() {
         let last = Last::new();
         (1..=1000).for_each(|error| last.keep(Some(error), error, 3));
-        let spoken = last.take().unwrap();
+        let spoken = std::mem::take(&mut *last.spoken().unwrap());
         assert_eq!((spoken.error, spoken.history), (Some(1000), Some(vec![998, 999])));
+    }
+
+    #[test]
+    fn nothing_was_said_before_a_first_failure() {
+        let last = Last::<()>::new();
+        last.go_on();
+        assert!(last.spoken().is_none());
+        assert_eq!((last.stopped(), last.verdict()), (None, None));
     }
 
     #[test]

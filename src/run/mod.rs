@@ -212,13 +212,15 @@ impl<'run> Core<'run> {
     #[inline]
     pub(crate) fn emit(&self, attempt: u32, hedge: u32, what: impl FnOnce() -> What) {
         if self.is_observed() {
-            self.tell(attempt, hedge, what());
+            self.tell(attempt, hedge, what);
         }
     }
 
+    /// The event is made where it lies: what was just written and is then moved waits for the writes.
     #[cold]
-    fn tell(&self, attempt: u32, hedge: u32, what: What) {
-        self.setup.observers.tell(&Event { executor: self.setup.name, attempt, hedge, what });
+    #[inline(never)]
+    fn tell(&self, attempt: u32, hedge: u32, what: impl FnOnce() -> What) {
+        self.setup.observers.tell(&Event { executor: self.setup.name, attempt, hedge, what: what() });
     }
 
     /// The nearest timer that was found waiting since [`look_inside`](Core::look_inside).

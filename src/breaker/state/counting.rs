@@ -12,6 +12,7 @@ use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Cause, Counts};
 use crate::clock::Moment;
 use crate::sync::Ordering;
+use crate::window::Geometry;
 
 /// A rule was met, by the thresholds of this version.
 struct Trip {
@@ -21,9 +22,9 @@ struct Trip {
 
 impl Core {
     #[inline]
-    pub(super) fn count_success(&self, word: Word, now: Moment) {
-        if self.add_success(word, now) != Recorded::Quietly {
-            self.look(word, now);
+    pub(super) fn count_success(&self, word: Word, now: impl Fn() -> Moment) {
+        if self.add_success(word, &now) != Recorded::Quietly {
+            self.look(word, now());
         }
     }
 
@@ -36,7 +37,7 @@ impl Core {
     /// A slow success or failure.
     #[cold]
     pub(super) fn count_slow(&self, word: Word, failed: bool, now: Moment) {
-        let recorded = if failed { self.add_failure(word, now) } else { self.add_success(word, now) };
+        let recorded = if failed { self.add_failure(word, now) } else { self.add_success(word, || now) };
         if let Some(place) = self.place(word, now)
             && recorded != Recorded::Late
         {
@@ -72,21 +73,28 @@ impl Core {
 
     #[inline]
     pub(super) fn place(&self, word: Word, now: Moment) -> Option<Place<'_>> {
-        let geometry = self.family.geometry.as_ref()?;
-        Some(Place { geometry, generation: word.generation(), now, may_spread: !self.family.is_keyed })
+        Some(self.place_in(self.family.geometry.as_ref()?, word, now))
+    }
+
+    #[inline]
+    fn place_in<'a>(&self, geometry: &'a Geometry, word: Word, now: Moment) -> Place<'a> {
+        Place { geometry, generation: word.generation(), now, may_spread: !self.family.is_keyed }
     }
 
     /// Counts under all rules.
     #[inline]
-    fn add_success(&self, word: Word, now: Moment) -> Recorded {
+    fn add_success(&self, word: Word, now: impl Fn() -> Moment) -> Recorded {
         let live = self.family.live();
         let streak = live.streak();
         if streak.is_set() {
             self.streak.success(streak.tag(word.generation()));
         }
         let is_current = || self.is_current(word);
-        let place = self.place(word, now);
-        let in_time = place.map(|place| self.tally.success(place, live.version(), is_current));
+        let geometry = self.family.geometry.as_ref();
+        let in_time = geometry.map(|geometry| {
+            let place = self.place_in(geometry, word, now());
+            self.tally.success(place, live.version(), is_current)
+        });
         let looks = self.count_window.is_some() && self.add_to_window_of_calls(word, false);
         sum_up(in_time, looks)
     }

@@ -43,7 +43,7 @@ fn breaker(config: BreakerConfig) -> Core {
 }
 
 fn acquire(core: &Core, now: Moment) -> Result<Ticket, Refused> {
-    core.try_acquire(now, || None)
+    core.try_acquire(|| now, || None)
 }
 
 /// Settles calls that were admitted before, each list in its own thread; the last list in this one.

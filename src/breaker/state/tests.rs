@@ -31,7 +31,7 @@ fn breaker(config: BreakerConfig) -> Core {
 }
 
 fn acquire(core: &Core, now: Moment) -> Result<Ticket, Refused> {
-    core.try_acquire(now, || None)
+    core.try_acquire(|| now, || None)
 }
 
 /// A call that is admitted and ends at once.
@@ -253,7 +253,7 @@ fn a_verdict_that_nobody_waited_for_still_counts() {
 fn a_trial_does_not_expire_within_the_inner_limit_and_a_second() {
     let core = breaker(consecutive(1).trial_deadline(Duration::from_secs(10)));
     call(&core, End::Failure, at(0));
-    let trial = core.try_acquire(at(30_000), || Some(Duration::from_secs(60)));
+    let trial = core.try_acquire(|| at(30_000), || Some(Duration::from_secs(60)));
     assert!(trial.is_ok());
     assert_eq!(acquire(&core, at(90_999)), refused(None));
     assert_eq!(acquire(&core, at(91_000)), refused(Some(OPEN_TIME)));
@@ -263,11 +263,11 @@ fn a_trial_does_not_expire_within_the_inner_limit_and_a_second() {
 fn the_inner_limit_is_asked_for_trials_only() {
     let core = breaker(consecutive(1));
     let unasked = || -> Option<Duration> { unreachable!("no trial") };
-    let first = core.try_acquire(at(0), unasked).expect("closed");
+    let first = core.try_acquire(|| at(0), unasked).expect("closed");
     core.settle(first, End::Failure, at(0));
-    assert!(core.try_acquire(at(1), unasked).is_err());
-    assert!(core.try_acquire(at(30_000), || Some(OPEN_TIME)).is_ok());
-    assert!(core.try_acquire(at(30_001), unasked).is_err());
+    assert!(core.try_acquire(|| at(1), unasked).is_err());
+    assert!(core.try_acquire(|| at(30_000), || Some(OPEN_TIME)).is_ok());
+    assert!(core.try_acquire(|| at(30_001), unasked).is_err());
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn an_inner_limit_that_panics_gives_the_place_back() {
     let core = breaker(consecutive(1));
     call(&core, End::Failure, at(0));
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        core.try_acquire(at(30_000), || std::panic::resume_unwind(Box::new("no limit")))
+        core.try_acquire(|| at(30_000), || std::panic::resume_unwind(Box::new("no limit")))
     }));
     assert!(panic.is_err());
     assert_eq!(core.state(at(30_000)), State::HalfOpen);
@@ -286,10 +286,13 @@ fn an_inner_limit_that_panics_gives_the_place_back() {
 fn an_inner_limit_may_ask_the_breaker() {
     let core = breaker(consecutive(1));
     call(&core, End::Failure, at(0));
-    let asked = core.try_acquire(at(30_000), || {
-        assert_eq!(core.state(at(30_000)), State::HalfOpen);
-        None
-    });
+    let asked = core.try_acquire(
+        || at(30_000),
+        || {
+            assert_eq!(core.state(at(30_000)), State::HalfOpen);
+            None
+        },
+    );
     assert!(asked.is_ok());
 }
 

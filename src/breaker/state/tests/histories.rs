@@ -118,7 +118,7 @@ impl Pair {
     }
 
     fn acquire(&mut self, limit: Option<u64>) -> Result<bool, TestCaseError> {
-        let answer = self.core.try_acquire(self.moment(), || limit.map(Duration::from_nanos));
+        let answer = self.core.try_acquire(|| self.moment(), || limit.map(Duration::from_nanos));
         let expected = self.model.acquire(self.now, limit);
         let seen = answer.map(Ticket::is_trial).map_err(|refused| (refused.retry_after, refused.is_pause));
         let nanos = |(left, is_pause): (Option<u64>, bool)| (left.map(Duration::from_nanos), is_pause);
