@@ -22,6 +22,7 @@ mod callbacks;
 mod cancellation;
 mod chain;
 mod clock;
+mod compositions;
 mod errors;
 mod events;
 mod executor;
