@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, enter_runtime, heap_of};
+use crate::harness::{
+    Answers, Cost, Effort, Subject, Threads, Work, count_instructions, enter_runtime, heap_of,
+};
 use crate::peers::{Can, Peer, all};
 
 /// Calls of one kind, timed.
@@ -67,8 +69,27 @@ pub fn measure(effort: Effort, filter: &str) -> Results {
     let groups = cases.chunk_by(|a, b| a.group == b.group);
     let timed = groups.flat_map(|group| time(group, &peers, &threads, effort)).collect();
     let quantities = QUANTITIES.into_iter().filter(|quantity| quantity.name.contains(filter));
-    let counted = quantities.flat_map(|quantity| count(quantity, &peers)).collect();
+    let counted = quantities.flat_map(|quantity| weigh(quantity, &peers)).collect();
     Results { effort, load, timed, counted }
+}
+
+/// The cases that each subject can express: its name, a tab, and that of the subject.
+pub fn list() -> String {
+    let _entered = enter_runtime();
+    let peers = all();
+    let pairs = CASES.iter().flat_map(|case| peers.iter().map(move |peer| (case, peer)));
+    let able = pairs.filter(|(case, peer)| (case.set_up)(peer.as_ref()).is_ok());
+    able.map(|(case, peer)| format!("{}\t{}\n", case.name, peer.name())).collect()
+}
+
+/// Makes calls for a profiler that counts instructions.
+pub fn count(case: &str, peer: &str, calls: u64) -> Can<()> {
+    let _entered = enter_runtime();
+    let case = CASES.into_iter().find(|known| known.name == case).ok_or("there is no such case")?;
+    let peers = all();
+    let peer = peers.iter().find(|known| known.name() == peer).ok_or("there is no such subject")?;
+    count_instructions(&(case.set_up)(peer.as_ref())?, case.answers, calls);
+    Ok(())
 }
 
 /// Cases of one group are compared with each other too, and one thread with two, so they take turns as well.
@@ -99,7 +120,7 @@ fn both(case: &Case, peer: &dyn Peer) -> Can<[Subject; 2]> {
     Ok([subject(1)?, subject(2)?])
 }
 
-fn count(quantity: &'static Quantity, peers: &[Box<dyn Peer>]) -> Vec<Counted> {
+fn weigh(quantity: &'static Quantity, peers: &[Box<dyn Peer>]) -> Vec<Counted> {
     say(quantity.name);
     let counted = peers.iter().map(|peer| {
         let bytes = (quantity.count)(peer.as_ref());

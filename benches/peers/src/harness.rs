@@ -51,6 +51,24 @@ where
     succeeded
 }
 
+/// Makes `calls` calls of a work on this thread, after as many to warm up. A profiler that counts instructions is told to look
+/// into [`counted`] alone.
+pub fn count_instructions(work: &Work, answers: Answers, calls: u64) {
+    let lane = Lane::new();
+    let _entered = lane.runtime.enter();
+    let calls = calls.next_multiple_of(answers.of);
+    let warm = work.0(&lane, calls);
+    let succeeded = counted(work, &lane, calls);
+    let expected = calls / answers.of * answers.successes;
+    assert_eq!((warm, succeeded), (expected, expected), "so many of {calls} calls should have succeeded");
+}
+
+/// A name that a profiler can find: only what happens in here is counted.
+#[inline(never)]
+fn counted(work: &Work, lane: &Lane, calls: u64) -> u64 {
+    black_box(work.0(lane, calls))
+}
+
 /// A thread that measures, as a work sees it.
 pub struct Lane {
     runtime: Runtime,

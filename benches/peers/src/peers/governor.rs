@@ -51,6 +51,7 @@ impl<C: Clock<Instant: Send + Sync> + Clone + Send + Sync + 'static> Peer for Go
     fn rate_limiter_keyed(&self) -> Can<Work> {
         let limiter: KeyedLimiter<C> = RateLimiter::dashmap_with_clock(quota()?, self.clock.clone());
         let keys: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+        poll_each(KEYS as u64, || limited_by_key(&limiter, &keys[next_key()]));
         Ok(Work::new(move |_, calls| poll_each(calls, || limited_by_key(&limiter, &keys[next_key()]))))
     }
 }

@@ -98,7 +98,7 @@ pub trait Peer {
         Err(self.lacks())
     }
 
-    /// The same for each of ten thousand keys.
+    /// The same for each of ten thousand keys, all of which are known already.
     fn rate_limiter_keyed(&self) -> Can<Work> {
         Err(self.lacks())
     }

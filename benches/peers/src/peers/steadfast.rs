@@ -129,13 +129,14 @@ impl Peer for Steadfast {
     }
 
     fn rate_limiter_keyed(&self) -> Can<Work> {
-        let limiters = Keyed::<RateLimiter>::with_capacity(RateLimiterConfig::per_second(u64::from(RATE)), 2 * KEYS);
+        let limiters = Keyed::<RateLimiter>::with_capacity(RateLimiterConfig::per_second(u64::from(RATE)), 4 * KEYS);
         limiters.get("").bind(&self.clock).map_err(|_| "it has another clock")?;
         let keys: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
         let call = async |limiters: &Keyed<RateLimiter>, key: &str| {
             limiters.get(key).try_acquire().map_err(|_| Failure)?;
             succeed().await
         };
+        poll_each(KEYS as u64, || call(&limiters, &keys[next_key()]));
         Ok(Work::new(move |_, calls| poll_each(calls, || call(&limiters, &keys[next_key()]))))
     }
 
