@@ -145,7 +145,8 @@ fn per_breaker(peer: &dyn Peer) -> Can<f64> {
     made.map(|()| bytes as f64 / BREAKERS as f64)
 }
 
-pub static CASES: [&Case; 16] = [
+pub static CASES: [&Case; 17] = [
+    &NOTHING,
     &CHAIN,
     &CHAIN_ERASED,
     &CHAIN_OBSERVED,
@@ -165,6 +166,14 @@ pub static CASES: [&Case; 16] = [
 ];
 
 pub static QUANTITIES: [&Quantity; 2] = [&FUTURE, &MEMORY];
+
+pub static NOTHING: Case = Case {
+    name: "nothing",
+    group: CHAINS,
+    title: "an executor without policies, success",
+    answers: ALL,
+    set_up: |peer| peer.nothing(),
+};
 
 pub static CHAIN: Case = Case {
     name: "chain",

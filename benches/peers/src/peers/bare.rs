@@ -19,6 +19,10 @@ impl Peer for Bare {
         "nothing around the call"
     }
 
+    fn nothing(&self) -> Can<Work> {
+        successes()
+    }
+
     fn chain(&self) -> Can<Work> {
         successes()
     }

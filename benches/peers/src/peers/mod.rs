@@ -33,6 +33,11 @@ pub trait Peer {
     /// Why it cannot express the cases for which it has no method.
     fn lacks(&self) -> &'static str;
 
+    /// What every call costs, whatever the policies are, where they are run by something.
+    fn nothing(&self) -> Can<Work> {
+        Err(self.lacks())
+    }
+
     /// A retry around a breaker with a window of time around a timeout; the call succeeds.
     fn chain(&self) -> Can<Work> {
         Err(self.lacks())

@@ -56,6 +56,10 @@ impl Peer for Steadfast {
         "nothing: it is what is compared"
     }
 
+    fn nothing(&self) -> Can<Work> {
+        self.succeed(())
+    }
+
     fn chain(&self) -> Can<Work> {
         self.succeed(chain())
     }
