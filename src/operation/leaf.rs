@@ -10,11 +10,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Answer, Operation};
 use crate::attempt::Attempt;
-use crate::error::Error;
+use crate::error::{Error, Kind, Limit};
 use crate::event::What;
 use crate::outcome::Outcome;
 use crate::policy::{Call, Next};
-use crate::verdict::{Classified, Worth};
+use crate::verdict::{Classified, Verdict, Worth};
 
 /// The last link of a chain.
 pub(crate) struct Leaf<'a, O>(pub(crate) &'a O);
@@ -74,6 +74,9 @@ where
         let mut this = self.project();
         let call = *this.call;
         if this.running.is_none() {
+            if !call.may_start() {
+                return Poll::Ready(Outcome::new(Err(used_up(call)), Verdict::Rejected { retry_after: None }));
+            }
             call.mark_started();
             let future = call.scope().blame(|| (this.start)(this.operation, call.attempt()));
             this.running.set(Some(future));
@@ -88,6 +91,16 @@ where
         }
         Poll::Ready(outcome)
     }
+}
+
+/// The caller allows no further attempt. Retries and hedges look before they begin one; but of two that were begun side by side,
+/// and have waited in queues further inside, one may be too many.
+#[cold]
+#[inline(never)]
+fn used_up<E>(call: Call<'_, E>) -> Error<E> {
+    let mut error = Error::refused(Kind::Exhausted { by: Limit::Attempts });
+    call.attach_last(&mut error);
+    error
 }
 
 /// Tells the observers. What fits into registers of the verdict alone: a function that sees the outcome, or returns one, keeps

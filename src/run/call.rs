@@ -218,6 +218,13 @@ impl<'run, E> Call<'run, E> {
         &self.frame.scope
     }
 
+    /// Whether the caller allows the operation to be started once more.
+    #[inline]
+    pub(crate) fn may_start(&self) -> bool {
+        let core = self.scope().core;
+        core.context.max_attempts().is_none_or(|most| core.attempts() < most)
+    }
+
     /// The operation is about to be started.
     #[inline]
     pub(crate) fn mark_started(&self) {

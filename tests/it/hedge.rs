@@ -857,3 +857,26 @@ fn a_call_that_may_be_made_once_is_not_hedged_while_it_waits_in_line() {
         assert_eq!(started.load(Ordering::Relaxed), lanes);
     }
 }
+
+/// Each of two lanes looks whether an attempt is left before it stands in line for it, and only one is.
+#[test]
+fn of_two_lanes_in_line_for_the_last_attempt_one_gets_it() {
+    let (clock, cx) = at_rest();
+    let cx = cx.with_max_attempts(3);
+    let started = AtomicU32::new(0);
+    let bulkhead = Bulkhead::with(BulkheadConfig::new(1).queue(9).max_wait(secs(60)));
+    let lanes = (hedge(), Retry::immediate().max_attempts(9), bulkhead.clone());
+    let run = try_do(
+        &cx,
+        async |_| {
+            started.fetch_add(1, Ordering::Relaxed);
+            clock.clock().sleep(secs(2)).await;
+            Err::<(), _>("E")
+        },
+        lanes,
+    );
+    let error = clock.block_on(run).unwrap_err();
+    assert_eq!((started.load(Ordering::Relaxed), error.attempts()), (3, 3));
+    assert_eq!(error.last(), Some(&"E"));
+    assert_eq!(bulkhead.in_flight(), 0);
+}
