@@ -2,9 +2,7 @@
 
 use std::io::Write;
 
-use crate::harness::{
-    Answers, Cost, Effort, Subject, Threads, Work, count_instructions, enter_runtime, heap_of,
-};
+use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, count_instructions, enter_runtime, heap_of};
 use crate::peers::{Can, Peer, all};
 
 /// Calls of one kind, timed.

@@ -93,4 +93,5 @@ impl Options {
     }
 }
 
-const USAGE: &str = "peers [--quick] [--json FILE] [part of the name of a case]\npeers --list\npeers --count CASE SUBJECT CALLS";
+const USAGE: &str =
+    "peers [--quick] [--json FILE] [part of the name of a case]\npeers --list\npeers --count CASE SUBJECT CALLS";
