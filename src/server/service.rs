@@ -12,6 +12,7 @@ use tower_service::Service;
 use super::answer::Form;
 use super::body::Body;
 use super::gate::{Admission, Gate, Hold, Wait};
+use crate::error::Refusal;
 
 /// A service behind one of the layers of this module.
 ///
@@ -86,7 +87,7 @@ enum Stage<S, F, B> {
         response: F,
         hold: Hold,
     },
-    Refused(Box<crate::Refusal>),
+    Refused(Box<Refusal>),
     Over,
 }
 
