@@ -1,11 +1,12 @@
 //! The time that a client says it will wait.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
 use http::request::Parts;
+
+use super::key::Find;
 
 /// Where a request says how long its client waits.
 #[derive(Clone)]
@@ -13,7 +14,7 @@ pub(super) enum Asked {
     Nowhere,
     Seconds(HeaderName),
     Millis(HeaderName),
-    By(Arc<dyn Fn(&Parts) -> Option<Duration> + Send + Sync>),
+    By(Find<Duration>),
 }
 
 impl Asked {

@@ -19,14 +19,17 @@ pub struct Key(Source);
 #[derive(Clone)]
 enum Source {
     Address {
-        of: Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>,
+        of: Find<IpAddr>,
         prefix: u8,
     },
     /// Not by address, but with a prefix.
     Misconfigured,
     Header(HeaderName),
-    Function(Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>),
+    Function(Find<String>),
 }
+
+/// A function of a user's that finds something in the head of a request.
+pub(super) type Find<T> = Arc<dyn Fn(&Parts) -> Option<T> + Send + Sync>;
 
 impl Key {
     /// By the address of the peer: the [`SocketAddr`] in the extensions of the request, which whoever accepts the connection puts

@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -209,30 +210,39 @@ fn long_keys_and_keys_that_are_no_text_are_kept_short() {
 #[test]
 fn a_million_keys_stay_within_the_bound_and_free_nobody_who_is_throttled() {
     let clock = clock();
-    let limits = Keyed::<RateLimiter>::with_capacity(RateLimiterConfig::per(2, secs(3_600)), 1_000);
-    let number = Arc::new(AtomicU32::new(0));
-    let found = Arc::clone(&number);
-    let by_number = Key::by(move |_| Some(found.load(SeqCst).to_string()));
-    // As little as can be beside the layer: a million calls of unoptimised code.
-    let handler = tower::service_fn(|_| std::future::ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))));
-    let mut service = RateLimitLayer::new(limits.clone(), by_number).clock(&clock).layer(handler);
-    let mut ask = |n| {
-        number.store(n, SeqCst);
-        service.call(get()).now_or_never().unwrap().unwrap().status().as_u16()
+    let limits = Keyed::<RateLimiter>::new(RateLimiterConfig::per(2, secs(3_600)));
+    // Two threads, each with a layer of its own over the same limits.
+    let asker = || {
+        let number = Arc::new(AtomicU32::new(0));
+        let found = Arc::clone(&number);
+        let layer = RateLimitLayer::new(limits.clone(), Key::by(move |_| Some(found.load(SeqCst).to_string())));
+        // As little as can be beside the layer: a million calls of unoptimised code.
+        let empty = |_| std::future::ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
+        let mut service = layer.clock(&clock).layer(tower::service_fn(empty));
+        move |n| {
+            number.store(n, SeqCst);
+            service.call(get()).now_or_never().unwrap().unwrap().status().as_u16()
+        }
     };
     let throttled = 0..50;
+    let mut ask = asker();
     for n in throttled.clone() {
         assert_eq!([ask(n), ask(n), ask(n)], [200, 200, 429], "{n}");
     }
-    let mut most = 0;
-    for n in 1_000..1_001_000 {
-        assert_eq!(ask(n), 200);
-        if n % 1_000 == 0 {
-            clock.advance(ms(1));
-            most = most.max(limits.len());
+    let attack = |keys: Range<u32>| {
+        let mut ask = asker();
+        for n in keys {
+            assert_eq!(ask(n), 200);
+            if n % 1_000 == 0 {
+                clock.advance(ms(1));
+                assert!(limits.len() <= limits.capacity(), "{n}");
+            }
         }
-    }
-    assert!(most <= limits.capacity(), "{most}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| attack(1_000..501_000));
+        attack(501_000..1_001_000);
+    });
     assert!(limits.evictions() > 990_000, "{}", limits.evictions());
     for n in throttled {
         assert_eq!(ask(n), 429, "{n}");
@@ -381,6 +391,7 @@ fn a_body_says_of_itself_what_the_one_inside_does() {
     let body = answer(&mut service, get()).into_body();
     assert_eq!(body.size_hint().exact(), Some(5));
     assert!(!body.is_end_stream());
+    drop(body);
     let head = Request::builder().method(Method::HEAD).body(()).unwrap();
     assert_eq!(answer(&mut service, head).into_body().size_hint().exact(), Some(5), "for the content length");
 }

@@ -1,7 +1,5 @@
 //! The layers for servers as services of tower: readiness, back-pressure, reservations.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of a test may say in one word that something went wrong")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context as TaskContext, Poll};

@@ -105,7 +105,7 @@ async fn a_permit_is_held_to_the_end_of_the_body_on_the_wire() {
         let refused = plain(protocol).get(server.url()).send().await.unwrap();
         assert_eq!((refused.status().as_u16(), retry_after(&refused)), (503, Some("1")), "{protocol:?}");
         senders.lock().unwrap().clear();
-        assert!(response.chunk().await.unwrap().is_none());
+        assert_eq!(response.bytes().await.unwrap(), "");
         until(|| bulkhead.in_flight() == 0).await;
 
         // Dropped by its client.
