@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Extension;
 use axum::routing::get;
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 use reqwest::{Client, RequestBuilder, Response};
 use steadfast::limit::RateLimiterConfig;
 use steadfast::server::{BulkheadLayer, DeadlineLayer, Key, RateLimitLayer};
@@ -102,7 +102,7 @@ async fn film() -> axum::body::Body {
 }
 
 /// A handler that passes on what its client still has: the call ends with the request, not with its own limit.
-async fn ask_database(Extension(cx): Extension<Context>, given_up: Arc<AtomicUsize>) -> String {
+async fn ask_database(Extension(cx): Extension<Context>, given_up: Arc<AtomicUsize>) -> Result<String, StatusCode> {
     let asked = tokio::spawn(async move {
         let query = |_| async {
             Clock::tokio().sleep(Duration::from_secs(5)).await;
@@ -113,7 +113,8 @@ async fn ask_database(Extension(cx): Extension<Context>, given_up: Arc<AtomicUsi
         answer
     });
     match asked.await {
-        Ok(Ok(rows)) => format!("{rows} rows"),
-        _ => "no rows".to_owned(),
+        Ok(Ok(rows)) => Ok(format!("{rows} rows")),
+        // The layer says the same, unless the handler is first.
+        _ => Err(StatusCode::GATEWAY_TIMEOUT),
     }
 }

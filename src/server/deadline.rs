@@ -25,6 +25,9 @@ use crate::error::{ConfigError, Kind, Refusal};
 /// handler has spawned may go on. A context that is there already (of a layer outside, or of yours) is kept, with the earlier
 /// of the two deadlines and a token of its own.
 ///
+/// An answer that is ready when the deadline passes is given. So a handler whose calls end with the same deadline may be first
+/// to say so, and should say it in the same way.
+///
 /// A request of gRPC says with `grpc-timeout` how long its client waits, and the limit covers all of the response: a stream
 /// that is not over by then ends with DEADLINE_EXCEEDED in its trailers. For HTTP there is no standard; name the
 /// [header](DeadlineLayer::seconds_header) that your clients or your proxy send. There the limit ends with the headers, unless it
