@@ -71,12 +71,15 @@
 //!
 //! # Features
 //! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
+//! `server` (layers for hyper, tonic and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes axum's own types),
 //! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // In the order in which a call meets them; a module imports only modules that are listed below it.
+#[cfg(feature = "server")]
+pub mod server;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 pub mod executor;

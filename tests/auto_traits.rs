@@ -71,6 +71,36 @@ fn limits_and_what_they_give_can_be_shared() {
 
 fn is_send<T: Send>(_: &T) {}
 
+#[cfg(feature = "server")]
+#[test]
+fn layers_for_servers_and_what_they_give_can_be_sent() {
+    use steadfast::server::{Body, BulkheadLayer, DeadlineLayer, Guarded, Key, RateLimitLayer, ResponseFuture};
+    owned::<Key>();
+    owned::<RateLimitLayer>();
+    owned::<BulkheadLayer>();
+    owned::<DeadlineLayer>();
+    owned::<Guarded<String>>();
+    owned::<Body<String>>();
+    send::<ResponseFuture<Ready, String>>();
+
+    /// A service that is as plain as can be.
+    struct Ready;
+
+    impl tower::Service<http::Request<String>> for Ready {
+        type Response = http::Response<String>;
+        type Error = String;
+        type Future = std::future::Ready<Result<http::Response<String>, String>>;
+
+        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), String>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: http::Request<String>) -> Self::Future {
+            std::future::ready(Err(String::new()))
+        }
+    }
+}
+
 #[cfg(feature = "reqwest")]
 #[test]
 fn a_client_and_what_it_gives_can_be_sent() {

@@ -35,6 +35,12 @@ impl Refusal {
         Refusal { config: Some(Box::new(config)), ..Refusal::of(Kind::Misconfigured, policy) }
     }
 
+    /// With the time to stay away that somebody else suggests, where the kind knows none.
+    #[cfg(feature = "server")]
+    pub(crate) fn asking_for(self, pause: Duration) -> Refusal {
+        Refusal { asked: Some(pause), ..self }
+    }
+
     /// Why the run ended.
     #[must_use]
     pub fn kind(&self) -> Kind {

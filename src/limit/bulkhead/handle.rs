@@ -220,7 +220,7 @@ impl Bulkhead {
     }
 
     /// Whether there is a queue, and not only because nothing was checked.
-    pub(super) fn may_wait(&self) -> bool {
+    pub(crate) fn may_wait(&self) -> bool {
         self.shared.queue > 0 && self.shared.checked.is_ok()
     }
 

@@ -253,6 +253,18 @@ impl RateLimiter {
         if tokens == 0 { Ok(()) } else { self.bucket.gate.pass(tokens, now()) }
     }
 
+    /// How many tokens a call with this context takes.
+    #[cfg(feature = "server")]
+    pub(crate) fn weight_of(&self, cx: &Context) -> u64 {
+        self.weight().of(cx)
+    }
+
+    /// Whether there is a queue.
+    #[cfg(feature = "server")]
+    pub(crate) fn has_queue(&self) -> bool {
+        self.most() > 0
+    }
+
     /// Whether it is worth while to ask the queue: a wait that is too long without others is too long behind them as well.
     pub(super) fn may_wait(&self, held: Held, until: Moment, now: Moment) -> bool {
         match held {
