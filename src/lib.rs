@@ -71,7 +71,7 @@
 //!
 //! # Features
 //! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
-//! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
+//! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `serde` (settings from files, [`snapshot`]s as data), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -94,6 +94,7 @@ pub mod policy;
 mod run;
 mod outcome;
 pub mod event;
+pub mod snapshot;
 mod context;
 mod attempt;
 mod cancel;
@@ -104,6 +105,8 @@ mod verdict;
 mod window;
 pub mod clock;
 mod rng;
+#[cfg(feature = "serde")]
+mod document;
 mod sync;
 
 pub use tokio_util::sync::CancellationToken;
