@@ -79,6 +79,8 @@
 // In the order in which a call meets them; a module imports only modules that are listed below it.
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+pub mod registry;
+pub mod standard;
 pub mod executor;
 mod drive;
 pub mod chain;
@@ -105,6 +107,7 @@ mod verdict;
 mod window;
 pub mod clock;
 mod rng;
+mod turnstile;
 #[cfg(feature = "serde")]
 mod document;
 mod sync;
@@ -125,6 +128,8 @@ pub use self::keyed::Keyed;
 pub use self::limit::{Bulkhead, RateLimiter};
 pub use self::operation::{faults, op};
 pub use self::policy::Policy;
+pub use self::registry::Registry;
 pub use self::retry::Retry;
+pub use self::standard::StandardChain;
 pub use self::timeout::Timeout;
 pub use self::verdict::{Classified, Verdict};
