@@ -85,7 +85,6 @@ impl Executor<StandardChain> {
     }
 
     /// The numbers that it has now.
-    #[must_use]
     pub fn config(&self) -> StandardConfig {
         self.policies().config()
     }
