@@ -52,6 +52,11 @@
 //! [`Executor::shutdown`], a dropped future) ends a call in the middle of an attempt or of a wait, gives back what it holds,
 //! and attaches the last error of the operation. A success that is ready is never thrown away.
 //!
+//! # In production
+//! [`Executor::standard`] builds the recommended chain in one line; its numbers can come from a file, and change while calls go
+//! on: see [`standard`]. A [`Registry`] has an executor for each dependency, from one configuration.
+//! [`Executor::snapshot`] shows what all policies are doing.
+//!
 //! # If the compiler says it is not `Fn`
 //! An operation is called once for every attempt, so it is a `Fn` closure.
 //!
@@ -72,7 +77,7 @@
 //! # Features
 //! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
 //! `server` (layers for hyper, tonic and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes axum's own types),
-//! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
+//! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `serde` (settings from files, [`snapshot`]s as data), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -82,6 +87,8 @@
 pub mod server;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+pub mod registry;
+pub mod standard;
 pub mod executor;
 mod drive;
 pub mod chain;
@@ -102,11 +109,15 @@ mod attempt;
 mod cancel;
 mod life;
 pub mod budget;
+pub mod snapshot;
 pub mod error;
 mod verdict;
 mod window;
 pub mod clock;
 mod rng;
+mod turnstile;
+#[cfg(feature = "serde")]
+mod document;
 mod sync;
 
 pub use tokio_util::sync::CancellationToken;
@@ -125,6 +136,8 @@ pub use self::keyed::Keyed;
 pub use self::limit::{Bulkhead, RateLimiter};
 pub use self::operation::{faults, op};
 pub use self::policy::Policy;
+pub use self::registry::Registry;
 pub use self::retry::Retry;
+pub use self::standard::StandardChain;
 pub use self::timeout::Timeout;
 pub use self::verdict::{Classified, Verdict};

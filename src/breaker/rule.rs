@@ -1,3 +1,6 @@
+#[cfg(feature = "serde")]
+pub(super) mod document;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

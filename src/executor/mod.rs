@@ -2,6 +2,7 @@
 
 mod builder;
 mod erase;
+mod snapshot;
 
 use std::fmt;
 use std::sync::Arc;
@@ -218,6 +219,12 @@ impl<P> Executor<P> {
     #[must_use]
     pub fn context(&self) -> Context {
         Context::new().with_clock(&self.0.setup.clock)
+    }
+
+    /// The policies that it was built with.
+    #[must_use]
+    pub fn policies(&self) -> &P {
+        &self.0.policies
     }
 
     /// The name of the dependency.

@@ -8,6 +8,7 @@ use super::backoff::{Backoff, DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR, Schedul
 use super::jitter::Jitter;
 use crate::error::ConfigError;
 use crate::policy::{Settings, Site};
+use crate::snapshot::{PolicySnapshot, RetrySnapshot};
 use crate::verdict::Verdict;
 
 /// Runs what is inside of it again if the outcome is worth it, after a growing wait with jitter.
@@ -55,14 +56,15 @@ pub struct Retry {
     pub(super) on_rejection: OnRejection,
     pub(super) keep_errors: usize,
     pub(super) on_retry: Option<OnRetry>,
-    /// A setting that the kind of backoff does not have.
-    misplaced: Option<ConfigError>,
+    /// A setting that the kind of backoff does not have. Boxed: nearly no retry has one, and a run of a standard chain holds a retry.
+    pub(super) misplaced: Option<Box<ConfigError>>,
 }
 
 type OnRetry = Arc<dyn Fn(&RetryEvent<'_>) + Send + Sync>;
 
 /// What to do when a dependency asks for a longer pause than [`Retry::max_retry_after`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum OnLongWait {
     /// End the run with the outcome; the pause that was asked for is readable from the error. The default: coming back
@@ -75,6 +77,7 @@ pub enum OnLongWait {
 
 /// What to do when a policy inside of the retry refuses the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum OnRejection {
     /// End the run: the refusal is there to keep calls away. The default.
@@ -164,7 +167,10 @@ impl Retry {
     pub fn factor(mut self, factor: f64) -> Retry {
         match &mut self.schedule.backoff {
             Backoff::Exponential { factor: current } => *current = factor,
-            _ => self.misplaced = Some(ConfigError::new("factor", factor, "only an exponential backoff has a factor")),
+            _ => {
+                let refused = ConfigError::new("factor", factor, "only an exponential backoff has a factor");
+                self.misplaced = Some(Box::new(refused));
+            }
         }
         self
     }
@@ -237,6 +243,19 @@ impl Retry {
         self
     }
 
+    /// Its settings, as data for operators.
+    #[must_use]
+    pub fn snapshot(&self) -> RetrySnapshot {
+        let Schedule { backoff, base, cap, .. } = &self.schedule;
+        RetrySnapshot {
+            max_attempts: self.max_attempts,
+            backoff: backoff.name(),
+            base: *base,
+            cap: *cap,
+            max_elapsed: self.max_elapsed,
+        }
+    }
+
     /// Refuses settings that cannot work.
     ///
     /// # Errors
@@ -248,7 +267,7 @@ impl Retry {
         if self.max_elapsed.is_zero() {
             return Err(ConfigError::new("max_elapsed", "0 s", "must be longer than zero"));
         }
-        self.misplaced.clone().map_or(Ok(()), Err)?;
+        self.misplaced.as_deref().cloned().map_or(Ok(()), Err)?;
         self.schedule.check()
     }
 }
@@ -268,6 +287,10 @@ impl Settings for Retry {
             attempt.saturating_mul(n).saturating_add(pause.saturating_mul(n.saturating_sub(1)))
         });
         Some(by_elapsed.min(by_attempts)).filter(|limit| *limit != Duration::MAX)
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::Retry(self.snapshot()));
     }
 }
 

@@ -22,9 +22,9 @@ use crate::error::ConfigError;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimiterConfig {
-    tokens: u64,
-    period: Duration,
-    burst: Option<u64>,
+    pub(super) tokens: u64,
+    pub(super) period: Duration,
+    pub(super) burst: Option<u64>,
     pub(super) max_wait: Duration,
     pub(super) queue: usize,
     pub(super) weight: Weight,
@@ -111,6 +111,17 @@ impl RateLimiterConfig {
     /// The first setting that is out of its range, with the rule that it breaks.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.rate().map(drop)
+    }
+
+    /// Refuses weights: those of calls cannot be changed.
+    pub(crate) fn check_weight(&self) -> Result<(), ConfigError> {
+        match &self.weight {
+            Weight::Fixed(1) => Ok(()),
+            weight => {
+                let rule = "must be 1 in a chain that can be changed, since the weights of calls cannot";
+                Err(ConfigError::new("weight", format_args!("{weight:?}"), rule))
+            }
+        }
     }
 
     pub(super) fn weighing(self, weight: Weight) -> RateLimiterConfig {
