@@ -79,6 +79,14 @@
 // In the order in which a call meets them; a module imports only modules that are listed below it.
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "tower")]
+pub mod tower;
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+#[cfg_attr(
+    not(all(feature = "reqwest", feature = "tower")),
+    allow(dead_code, unused_imports, reason = "each adapter to HTTP uses a part of it")
+)]
+mod http;
 pub mod executor;
 mod drive;
 pub mod chain;
