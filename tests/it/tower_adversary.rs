@@ -119,10 +119,10 @@ async fn within(limit: Duration, future: impl Future<Output = ()>) -> bool {
     matches!(select(future, limit).await, futures::future::Either::Left(_))
 }
 
-/// The calls of twenty callers at once through all parts in this order, and whether all of them came to an end.
+/// The calls of ten callers at once through all parts in this order, and whether all of them came to an end.
 async fn crowd(order: &[Part], ours: &Executor, inner: Boxed, patience: Duration) -> (bool, Boxed) {
     let stack = order.iter().fold(inner, |inner, part| around(*part, inner, ours));
-    let calls = join_all((0..20).map(|caller| stack.clone().oneshot(caller)));
+    let calls = join_all((0..10).map(|caller| stack.clone().oneshot(caller)));
     let done = within(patience, calls.map(drop)).await;
     (done, stack)
 }

@@ -355,7 +355,7 @@ fn what_the_caller_asks_for_ends_the_body_at_once() {
     let error = body.frame().now_or_never().unwrap().unwrap().unwrap_err();
     assert_eq!((given_up(&error), sender.is_closed()), (Kind::Cancelled, true));
     // A deadline.
-    let Exchange { clock, response, .. } = exchange((), Http::new(), |request, clock| {
+    let Exchange { clock, response, sender: _sender } = exchange((), Http::new(), |request, clock| {
         request.extensions_mut().insert(Context::new().with_clock(clock).with_timeout(secs(3)));
     });
     let start = clock.now();
@@ -386,7 +386,8 @@ fn a_body_that_stalls_is_given_up() {
 
 #[test]
 fn a_limit_over_the_body_goes_on_while_it_is_read() {
-    let Exchange { clock, response, .. } = exchange(Timeout::secs(4).covering_body(), Http::new(), |_, _| {});
+    let Exchange { clock, response, sender: _sender } =
+        exchange(Timeout::secs(4).covering_body(), Http::new(), |_, _| {});
     let start = clock.now();
     let error = clock.block_on(response.into_body().collect()).unwrap_err();
     assert_eq!((given_up(&error), clock.now().since(start)), (Kind::TimedOut { limit: secs(4) }, secs(4)));
