@@ -474,6 +474,61 @@ fn a_token_ends_a_call_in_the_middle_and_shutdown_ends_all() {
     assert_eq!((error.kind(), log.calls()), (Kind::ShutDown, 1));
 }
 
+#[test]
+fn a_context_is_for_its_own_call() {
+    let clock = Clock::manual();
+    let (inner, script) = strict(&clock, [err("reset")]);
+    let service = Layer::new(executor(&clock, retry()))
+        .with_context(|most: &u32| Context::new().with_max_attempts(*most))
+        .typed()
+        .layer(inner);
+    for (most, calls) in [(1, 1), (9, 4), (2, 6)] {
+        clock.block_on(service.clone().oneshot(most)).unwrap_err();
+        assert_eq!(script.calls().len(), calls, "at most {most}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_calls_get_their_own_answers() {
+    let tries = Arc::new(Mutex::new(std::collections::HashMap::new()));
+    let inner = tower::service_fn(move |caller: u32| {
+        let mut tries = tries.lock().unwrap();
+        let count = tries.entry(caller).or_insert(0);
+        *count += 1;
+        let result = if *count < 3 { Err("reset") } else { Ok(caller) };
+        async move {
+            tokio::task::yield_now().await;
+            result
+        }
+    });
+    let patient = Breaker::new(BreakerConfig::default().rule(TripRule::consecutive(1_000_000)));
+    let chain = Executor::builder("shared").unbudgeted().policies((Bulkhead::new(1_000), retry(), patient));
+    let chain = chain.build().unwrap();
+    let service = Layer::new(chain).typed().layer(inner);
+    let calls = (0..500).map(|caller| tokio::spawn(service.clone().oneshot(caller)));
+    let answers = join_all(calls.collect::<Vec<_>>()).await;
+    for (caller, answer) in (0..).zip(answers) {
+        assert_eq!(answer.unwrap().unwrap(), caller);
+    }
+}
+
+#[test]
+fn what_refuses_a_call_says_so_through_the_layer() {
+    fn refused<P: Policy<u32, &'static str> + 'static>(clock: &ManualClock, policy: P) -> Error<&'static str> {
+        let (inner, script) = strict(clock, [hangs(), ok(3)]);
+        let service = Layer::new(executor(clock, policy)).typed().layer(inner);
+        let mut first = service.clone().oneshot(7);
+        assert!((&mut first).now_or_never().is_none());
+        let error = clock.block_on(service.oneshot(7)).unwrap_err();
+        assert_eq!(script.calls().len(), 1);
+        error
+    }
+    let clock = Clock::manual();
+    assert!(matches!(refused(&clock, Bulkhead::new(1)).kind(), Kind::BulkheadFull { .. }));
+    let once = RateLimiter::new(RateLimiterConfig::per_second(1).burst(1));
+    assert_eq!(refused(&clock, once).retry_after(), Some(secs(1)));
+}
+
 // --- requests that cannot be copied
 
 /// Can be copied for as long as the flag says so.

@@ -168,6 +168,16 @@ fn small_frames_are_counted_for_what_they_cost() {
 }
 
 #[test]
+fn frames_without_data_do_not_keep_it_reading_for_ever() {
+    let endless = futures::stream::repeat_with(|| Sent::Ok(Frame::data(Bytes::new())));
+    let mut body = Replay::with_limit(StreamBody::new(endless), 1_000);
+    for _ in 0..100 {
+        assert_eq!(next(&mut body), some(""));
+    }
+    assert!(body.can_clone().unwrap_err().contains("longer"));
+}
+
+#[test]
 fn a_copy_that_cannot_have_all_of_it_fails() {
     let (sender, template) = slow(8);
     // Two are made before anybody reads: one of them follows the other.
