@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Collected, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -84,7 +84,7 @@ async fn busy_server() -> Result<(String, Arc<AtomicU32>), BoxError> {
 
 async fn answer(request: Request<Incoming>, received: Arc<AtomicU32>) -> Result<Response<Full<Bytes>>, Infallible> {
     let busy = received.fetch_add(1, Relaxed) < 2;
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = request.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
     let mut response = Response::new(Full::from(format!("got {body:?}").replace("b\"", "\"")));
     if busy {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
