@@ -76,7 +76,7 @@
 //!
 //! # Features
 //! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
-//! `server` (layers for hyper, tonic and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes axum's own types),
+//! `tower` (a layer around any service), `server` (layers for hyper, tonic and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes axum's own types),
 //! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `serde` (settings from files, [`snapshot`]s as data), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -87,6 +87,14 @@
 pub mod server;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "tower")]
+pub mod tower;
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+#[cfg_attr(
+    not(all(feature = "reqwest", feature = "tower")),
+    allow(dead_code, unused_imports, reason = "each adapter to HTTP uses a part of it")
+)]
+mod http;
 pub mod registry;
 pub mod standard;
 pub mod executor;
