@@ -70,7 +70,7 @@
 //! The examples on these pages run on a manual clock and take no time.
 //!
 //! # Features
-//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
+//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read), `tracing` and `metrics` (observers),
 //! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -79,6 +79,10 @@
 // In the order in which a call meets them; a module imports only modules that are listed below it.
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "tracing")]
+pub mod tracing;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod executor;
 mod drive;
 pub mod chain;
@@ -94,6 +98,7 @@ pub mod policy;
 mod run;
 mod outcome;
 pub mod event;
+mod transition;
 mod context;
 mod attempt;
 mod cancel;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use steadfast::clock::ManualClock;
 use steadfast::error::{Kind, Limit};
-use steadfast::event::Event;
+use steadfast::event::{CutOff, Event, RunEnd, What};
 use steadfast::judge::{attempts_for, classify, retry_after, retry_if};
 use steadfast::policy::{Policy, Settings};
 use steadfast::{Error, Executor, Retry, Timeout, Verdict, try_do};
@@ -146,7 +146,7 @@ fn a_panic_in_the_operation_reaches_the_caller_at_every_place() {
 }
 
 #[test]
-fn listeners_of_earlier_attempts_have_heard_and_none_hears_of_the_panicking_one() {
+fn observers_hear_of_earlier_attempts_of_the_one_that_panics_and_of_the_end() {
     let (clock, _) = at_rest();
     let recorder = Recorder::default();
     let builder = Executor::builder("bomb").policies(Retry::fixed(secs(1)));
@@ -157,8 +157,10 @@ fn listeners_of_earlier_attempts_have_heard_and_none_hears_of_the_panicking_one(
     });
     assert!(catch_unwind(AssertUnwindSafe(|| clock.block_on(run))).is_err());
     let seen = recorder.events();
-    assert_eq!(seen.len(), 5, "{seen:?}");
-    assert_eq!(seen[4], (2, steadfast::event::What::AttemptStarted));
+    let end = What::RunFinished { end: RunEnd::Panicked, stopped: None, attempts: 2, elapsed: secs(1) };
+    let last =
+        [(2, What::AttemptStarted), (2, What::AttemptAbandoned { why: CutOff::Panicked }), (2, end)];
+    assert_eq!(seen[4..], last, "{seen:?}");
 }
 
 #[test]

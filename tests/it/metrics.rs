@@ -1,0 +1,198 @@
+//! What a recorder is told, under which names and labels.
+
+use std::collections::BTreeMap;
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use steadfast::breaker::{BreakerConfig, TripRule};
+use steadfast::clock::ManualClock;
+use steadfast::limit::BulkheadConfig;
+use steadfast::metrics::Metrics;
+use steadfast::policy::{Policy, Settings};
+use steadfast::{Breaker, Bulkhead, Executor, Hedge, Keyed, Retry, Timeout};
+
+use crate::support::{Script, at_rest, err, hangs, ms, ok, permanent, secs};
+
+/// Runs something under a recorder of its own, and gives what was recorded: `name{label=value,..}` to value.
+fn recorded(run: impl FnOnce()) -> BTreeMap<String, f64> {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, run);
+    read(&snapshotter)
+}
+
+/// A histogram is read as the sum of its values, and as their number under `name:count`.
+fn read(snapshotter: &Snapshotter) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let key = key.key();
+        let mut labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        labels.sort_unstable();
+        let name = format!("{}{{{}}}", key.name(), labels.join(","));
+        match value {
+            DebugValue::Counter(count) => drop(all.insert(name, count as f64)),
+            DebugValue::Gauge(value) => drop(all.insert(name, value.into_inner())),
+            DebugValue::Histogram(values) => {
+                all.insert(format!("{name}:count"), values.len() as f64);
+                all.insert(name, values.iter().map(|value| value.into_inner()).sum());
+            }
+        }
+    }
+    all
+}
+
+fn executor<P: Policy<i32, &'static str> + Settings>(clock: &ManualClock, policies: P) -> Executor<P> {
+    let builder = Executor::builder("billing").policies(policies).unbudgeted().clock(clock);
+    builder.observe(Metrics::new()).build().unwrap()
+}
+
+#[test]
+fn runs_attempts_and_retries_are_counted_by_how_they_ended() {
+    let seen = recorded(|| {
+        let (clock, _) = at_rest();
+        let executor = executor(&clock, (Retry::fixed(secs(1)), Timeout::secs(2)));
+        for steps in [vec![err("down"), hangs(), ok(7).after(ms(500))], vec![ok(7)], vec![permanent("gone")], vec![err("down")]] {
+            let script = Script::new(&clock, steps);
+            let _ = clock.block_on(executor.run(steadfast::faults(|_| script.call())));
+        }
+    });
+    let expected = [
+        ("steadfast_attempt_duration_seconds{executor=billing}", 0.5),
+        ("steadfast_attempt_duration_seconds{executor=billing}:count", 7.0),
+        ("steadfast_attempts_total{executor=billing,outcome=permanent}", 1.0),
+        ("steadfast_attempts_total{executor=billing,outcome=success}", 2.0),
+        ("steadfast_attempts_total{executor=billing,outcome=timed_out}", 1.0),
+        ("steadfast_attempts_total{executor=billing,outcome=transient}", 4.0),
+        ("steadfast_retries_total{executor=billing,verdict=transient}", 4.0),
+        ("steadfast_run_attempts{executor=billing}", 8.0),
+        ("steadfast_run_attempts{executor=billing}:count", 4.0),
+        ("steadfast_run_duration_seconds{executor=billing,result=failure}", 2.0),
+        ("steadfast_run_duration_seconds{executor=billing,result=failure}:count", 2.0),
+        ("steadfast_run_duration_seconds{executor=billing,result=success}", 4.5),
+        ("steadfast_run_duration_seconds{executor=billing,result=success}:count", 2.0),
+        ("steadfast_runs_in_progress{executor=billing}", 0.0),
+        ("steadfast_runs_total{executor=billing,outcome=exhausted}", 1.0),
+        ("steadfast_runs_total{executor=billing,outcome=failed}", 1.0),
+        ("steadfast_runs_total{executor=billing,outcome=success}", 2.0),
+        ("steadfast_timeouts_total{executor=billing}", 1.0),
+    ];
+    assert_eq!(seen, expected.map(|(name, value)| (name.to_owned(), value)).into());
+}
+
+#[test]
+fn breakers_hedges_and_waits_have_their_own() {
+    let seen = recorded(|| {
+        let (clock, _) = at_rest();
+        let breaker = BreakerConfig::default().rule(TripRule::consecutive(1)).open_for(secs(5));
+        let opens = executor(&clock, Breaker::new(breaker).named("ledger"));
+        for _ in 0..3 {
+            let _ = clock.block_on(opens.run(|_| ready(Err("down"))));
+        }
+        clock.advance(secs(5));
+        assert_eq!(clock.block_on(opens.run(|_| ready(Ok(7)))).unwrap(), 7);
+
+        let hedges = executor(&clock, Hedge::after(ms(10)));
+        let script = Script::new(&clock, [hangs(), ok(7)]);
+        assert_eq!(clock.block_on(hedges.run(|_| script.call_plain())).unwrap(), 7);
+
+        let bulkhead = Bulkhead::with(BulkheadConfig::new(1).queue(5));
+        let waits = executor(&clock, bulkhead.clone());
+        let permit = bulkhead.try_acquire().unwrap();
+        let mut run = tokio_test::task::spawn(waits.run(|_| ready(Ok(7))));
+        assert!(run.poll().is_pending());
+        clock.advance(secs(3));
+        drop(permit);
+        assert!(run.poll().is_ready());
+    });
+    let of = |name: &str| seen.get(name).copied();
+    let moved = |from, to| of(&format!("steadfast_breaker_transitions_total{{executor=billing,from={from},policy=ledger,to={to}}}"));
+    assert_eq!((moved("closed", "open"), moved("open", "half-open"), moved("half-open", "closed")), (Some(1.0), Some(1.0), Some(1.0)));
+    assert_eq!(of("steadfast_rejections_total{by=breaker,executor=billing,kind=circuit_open,policy=ledger}"), Some(2.0));
+    let hedges = ["started", "won"].map(|event| of(&format!("steadfast_hedges_total{{event={event},executor=billing}}")));
+    assert_eq!(hedges, [Some(1.0), Some(1.0)]);
+    assert_eq!(of("steadfast_attempts_total{executor=billing,outcome=lost_race}"), Some(1.0));
+    assert_eq!(of("steadfast_queue_wait_seconds{by=bulkhead,executor=billing,policy=bulkhead}"), Some(3.0));
+}
+
+#[test]
+fn a_run_that_is_dropped_is_in_progress_no_more() {
+    let seen = recorded(|| {
+        let (clock, _) = at_rest();
+        let executor = executor(&clock, ());
+        let mut run = tokio_test::task::spawn(executor.run(|_| pending::<Result<i32, &str>>()));
+        assert!(run.poll().is_pending());
+    });
+    assert_eq!(seen["steadfast_runs_in_progress{executor=billing}"], 0.0);
+    assert_eq!(seen["steadfast_runs_total{executor=billing,outcome=dropped}"], 1.0);
+    assert_eq!(seen["steadfast_attempts_total{executor=billing,outcome=dropped}"], 1.0);
+}
+
+#[test]
+fn traffic_makes_no_series() {
+    let count = |keys: u32| {
+        recorded(|| {
+            let (clock, _) = at_rest();
+            let config = BreakerConfig::default().rule(TripRule::consecutive(1));
+            let executor = Executor::builder("billing").policies((Retry::immediate(), Keyed::<Breaker>::new(config)));
+            let executor = executor.unbudgeted().clock(&clock).observe(Metrics::new()).build().unwrap();
+            for key in 0..keys {
+                let cx = executor.context().with_key(format!("host-{key}"));
+                for _ in 0..3 {
+                    let text = format!("error number {key}");
+                    let _ = clock.block_on(executor.run_with(&cx, |_| ready(Err::<(), _>(text.clone()))));
+                }
+            }
+        })
+        .len()
+    };
+    assert_eq!(count(100), count(1));
+}
+
+/// Counts how often somebody asks for a handle.
+#[derive(Clone, Default)]
+struct Registrations(Arc<AtomicU32>);
+
+impl Registrations {
+    fn one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Recorder for Registrations {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        self.one();
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        self.one();
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        self.one();
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn a_call_looks_nothing_up_by_name() {
+    let registrations = Registrations::default();
+    metrics::with_local_recorder(&registrations, || {
+        let (clock, _) = at_rest();
+        let executor = executor(&clock, (Retry::immediate(), Breaker::default(), Timeout::secs(2)));
+        let run = |ends: Result<i32, &'static str>| clock.block_on(executor.run(|_| ready(ends)));
+        let _ = (run(Ok(7)), run(Err("down")));
+        let before = registrations.0.load(Ordering::Relaxed);
+        assert!(before > 5);
+        (0..5).for_each(|_| drop((run(Ok(7)), run(Err("down")))));
+        assert_eq!(registrations.0.load(Ordering::Relaxed), before);
+    });
+}
