@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::ConfigError;
 use crate::policy::{Call, Link, Next, Outcome, Policy, Settings, Site};
+use crate::snapshot::PolicySnapshot;
 
 /// No policy at all.
 impl Settings for () {}
@@ -33,6 +34,13 @@ macro_rules! tuple {
                 #[allow(non_snake_case, reason = "a policy is named after its type parameter")]
                 let ($first, $($rest,)*) = self;
                 tuple!(@limit inner, $first $(, $rest)*)
+            }
+
+            fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+                #[allow(non_snake_case, reason = "a policy is named after its type parameter")]
+                let ($first, $($rest,)*) = self;
+                $first.snapshots(all);
+                $($rest.snapshots(all);)*
             }
         }
 
@@ -79,6 +87,10 @@ impl<P: Settings> Settings for Option<P> {
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         self.as_ref().map_or(inner, |policy| policy.limit(inner))
     }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        self.iter().for_each(|policy| policy.snapshots(all));
+    }
 }
 
 impl<T, E, P: Policy<T, E>> Policy<T, E> for Option<P> {
@@ -98,6 +110,10 @@ impl<P: Settings + ?Sized> Settings for &P {
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         (**self).limit(inner)
     }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        (**self).snapshots(all);
+    }
 }
 
 impl<T, E, P: Policy<T, E>> Policy<T, E> for &P {
@@ -114,6 +130,10 @@ impl<P: Settings + ?Sized> Settings for Arc<P> {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         (**self).limit(inner)
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        (**self).snapshots(all);
     }
 }
 
@@ -256,6 +276,10 @@ impl<T, E> Settings for BoxPolicy<T, E> {
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         self.0.limit(inner)
     }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        self.0.snapshots(all);
+    }
 }
 
 impl<T: Send, E: Send> Policy<T, E> for BoxPolicy<T, E> {
@@ -271,6 +295,10 @@ impl<T, E> Settings for Vec<BoxPolicy<T, E>> {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         self.iter().rev().fold(inner, |inner, policy| policy.limit(inner))
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        self.iter().for_each(|policy| policy.snapshots(all));
     }
 }
 

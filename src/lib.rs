@@ -70,8 +70,9 @@
 //! The examples on these pages run on a manual clock and take no time.
 //!
 //! # Features
-//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read), `tracing` and `metrics` (observers),
-//! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
+//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read), `tracing` and
+//! `metrics` (observers), `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `serde` (settings from files,
+//! [`snapshot`]s as data), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -99,6 +100,7 @@ mod run;
 mod outcome;
 pub mod event;
 mod transition;
+pub mod snapshot;
 mod context;
 mod attempt;
 mod cancel;
@@ -109,6 +111,8 @@ mod verdict;
 mod window;
 pub mod clock;
 mod rng;
+#[cfg(feature = "serde")]
+mod document;
 mod sync;
 
 pub use tokio_util::sync::CancellationToken;

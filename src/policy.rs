@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::error::ConfigError;
 pub use crate::outcome::{End, Guard, Outcome, Tail};
 pub use crate::run::{Call, Frame, Reason};
+use crate::snapshot::PolicySnapshot;
 
 /// Decides what happens to a call: run it, run it again, refuse it, give it up.
 ///
@@ -62,6 +63,30 @@ pub trait Settings {
     /// if there is no bound.
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         inner
+    }
+
+    /// Adds what can be seen of this policy to `all`, in which those outside of it are already. Default: nothing. A policy
+    /// that holds others forwards it to them.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicU64, Ordering};
+    /// use steadfast::policy::Settings;
+    /// use steadfast::snapshot::{CustomSnapshot, PolicySnapshot};
+    ///
+    /// struct Counter { calls: AtomicU64 }
+    ///
+    /// impl Settings for Counter {
+    ///     fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+    ///         let calls = self.calls.load(Ordering::Relaxed) as f64;
+    ///         all.push(PolicySnapshot::Custom(CustomSnapshot { policy: "counter", values: vec![("calls", calls)] }));
+    ///     }
+    /// }
+    /// # let mut all = Vec::new();
+    /// # Counter { calls: AtomicU64::new(3) }.snapshots(&mut all);
+    /// # assert_eq!(all.len(), 1);
+    /// ```
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        let _ = all;
     }
 }
 

@@ -1,5 +1,8 @@
 //! A time limit on what is inside.
 
+#[cfg(feature = "serde")]
+mod document;
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +17,7 @@ use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
 use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site, Tail};
 use crate::run::Alarm;
+use crate::snapshot::{PolicySnapshot, TimeoutSnapshot};
 use crate::verdict::Verdict;
 
 /// Gives up on what is inside of it after a time: inside of a [`Retry`](crate::Retry) on one attempt, outside on the whole.
@@ -102,6 +106,16 @@ impl Timeout {
         }
     }
 
+    /// Its limit, as data for operators.
+    #[must_use]
+    pub fn snapshot(&self) -> TimeoutSnapshot {
+        let limit = match self.0 {
+            Limit::Fixed(limit, _) => Some(limit),
+            Limit::By(..) => None,
+        };
+        TimeoutSnapshot { limit, covers_body: self.covers_body() }
+    }
+
     #[inline]
     fn covers_body(&self) -> bool {
         matches!(self.0, Limit::Fixed(_, Reach::Body) | Limit::By(_, Reach::Body))
@@ -126,6 +140,10 @@ impl Settings for Timeout {
             Limit::Fixed(Duration::MAX, _) | Limit::By(..) => inner,
             Limit::Fixed(limit, _) => Some(inner.map_or(limit, |inner| inner.min(limit))),
         }
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::Timeout(self.snapshot()));
     }
 }
 

@@ -55,7 +55,8 @@ use ::tracing::{Level, Span, event, field, span};
 
 use crate::error::Name;
 use crate::event::{CutOff, Event, Observer, RunEnd, RunId, UnderWay, What};
-use crate::transition::{State, Transition};
+use crate::snapshot::State;
+use crate::transition::Transition;
 
 /// Gives each run a span, and each decision in it an event; see the [module](self).
 #[derive(Default)]

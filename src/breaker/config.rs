@@ -30,12 +30,12 @@ pub struct BreakerConfig {
     pub(super) open_for: Duration,
     pub(super) open_backoff: Option<OpenBackoff>,
     pub(super) open_jitter: f64,
-    rng: Option<Rng>,
+    pub(super) rng: Option<Rng>,
     pub(super) trials: u32,
     pub(super) successes_to_close: u32,
     pub(super) trial_rate: Option<TrialRate>,
     pub(super) trial_deadline: Option<Duration>,
-    abandoned_trial: Option<AbandonedTrial>,
+    pub(super) abandoned_trial: Option<AbandonedTrial>,
     pub(super) pause_on_retry_after: Option<Duration>,
     pub(super) throttled_as: Option<Verdict>,
     pub(super) listeners: Listeners,
@@ -250,6 +250,7 @@ impl Default for BreakerConfig {
 
 /// What becomes of a half-open breaker whose trial was abandoned: its caller cancelled it or ran out of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum AbandonedTrial {
     /// The breaker re-opens for the whole open time. Callers who give up are, more often than not, a sign of a

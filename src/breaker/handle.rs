@@ -13,6 +13,7 @@ use super::transition::{Counts, State};
 use crate::clock::{Clock, Moment};
 use crate::error::{ConfigError, Name};
 use crate::policy::{Settings, Site};
+use crate::snapshot::{BreakerSnapshot, PolicySnapshot};
 use crate::verdict::Verdict;
 
 /// Refuses calls to a dependency that fails, at once and without troubling it, until trials show that it is back.
@@ -148,6 +149,18 @@ impl Breaker {
         self.core().remaining_open(self.now_unbound())
     }
 
+    /// All of that, as data.
+    #[must_use]
+    pub fn snapshot(&self) -> BreakerSnapshot {
+        let (core, now) = (self.core(), self.now_unbound());
+        BreakerSnapshot {
+            name: self.name().map(Name::as_str),
+            state: core.state(now),
+            remaining_open: core.remaining_open(now),
+            counts: core.counts(now),
+        }
+    }
+
     /// Whether its settings can work.
     fn check(&self) -> Result<(), ConfigError> {
         self.family().checked()
@@ -263,6 +276,10 @@ impl Settings for Breaker {
         site.reads_verdicts("Breaker")?;
         self.check()?;
         self.bind(site.clock())
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::Breaker(self.snapshot()));
     }
 }
 

@@ -17,6 +17,8 @@ impl Sealed for Breaker {}
 
 /// A breaker that is open goes last when a map is full, one with a trial under way or isolated by hand not at all.
 impl Member for Breaker {
+    const KIND: &'static str = "breaker";
+
     type Config = BreakerConfig;
     type Family = Arc<Family>;
 

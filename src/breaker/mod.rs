@@ -8,6 +8,8 @@
 
 mod config;
 mod count_window;
+#[cfg(feature = "serde")]
+pub(crate) mod document;
 mod family;
 #[doc = include_str!("guide.md")]
 pub mod guide {}

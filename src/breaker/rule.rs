@@ -1,7 +1,12 @@
+#[cfg(feature = "serde")]
+mod document;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "serde")]
+pub(super) use self::document::RuleDocument;
 use super::transition::Counts;
 use crate::error::ConfigError;
 use crate::event::shielded;

@@ -1,2 +1,3 @@
 // Defined below the policies, so that events can tell of transitions.
-pub use crate::transition::{Cause, Counts, State, Transition};
+pub use crate::snapshot::{Counts, State};
+pub use crate::transition::{Cause, Transition};

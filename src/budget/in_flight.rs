@@ -9,14 +9,21 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 /// How many runs are in flight, and how many retries and hedges in all of them.
 pub(super) struct InFlight {
     word: AtomicU64,
-    /// In ten-thousandths of the runs.
-    share: u32,
-    min: u32,
+    /// In ten-thousandths of the runs. Each of the two by itself: a draw that takes an old one is as good as an earlier one.
+    share: AtomicU64,
+    min: AtomicU64,
 }
 
 impl InFlight {
     pub(super) fn new(share: u32, min: u32) -> InFlight {
-        InFlight { word: AtomicU64::new(0), share, min }
+        let number = |number: u32| AtomicU64::new(u64::from(number));
+        InFlight { word: AtomicU64::new(0), share: number(share), min: number(min) }
+    }
+
+    /// What is in flight stays so.
+    pub(super) fn reconfigure(&self, share: u32, min: u32) {
+        self.share.store(u64::from(share), Relaxed);
+        self.min.store(u64::from(min), Relaxed);
     }
 
     /// A run has made its first attempt.
@@ -47,8 +54,8 @@ impl InFlight {
     }
 
     fn most(&self, word: u64) -> u32 {
-        let share = (word >> 32) * u64::from(self.share) / u64::from(UNIT);
-        u32::try_from(share).unwrap_or(u32::MAX).max(self.min)
+        let share = (word >> 32) * self.share.load(Relaxed) / u64::from(UNIT);
+        u32::try_from(share.max(self.min.load(Relaxed))).unwrap_or(u32::MAX)
     }
 }
 
@@ -77,6 +84,18 @@ mod tests {
         budget.give_back();
         budget.give_back();
         assert_eq!(budget.free(), 1);
+    }
+
+    #[test]
+    fn other_numbers_leave_what_is_in_flight() {
+        let budget = InFlight::new(UNIT, 3);
+        assert!((0..3).all(|_| budget.draw()));
+        budget.reconfigure(0, 4);
+        assert_eq!(budget.free(), 1);
+        budget.reconfigure(0, 0);
+        assert!(!budget.draw());
+        (0..3).for_each(|_| budget.give_back());
+        assert_eq!(budget.free(), 0);
     }
 }
 

@@ -4,6 +4,9 @@
 //! are three times the load, on a dependency that is in trouble already. A budget bounds the sum: what is left of it is
 //! shared by all runs, so that a storm cannot start, while single failures are still mended.
 
+mod config;
+#[cfg(feature = "serde")]
+pub(crate) mod document;
 mod in_flight;
 mod tokens;
 
@@ -11,10 +14,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+pub use self::config::{BudgetConfig, DEFAULT_CAP, DEFAULT_FLOOR, DEFAULT_INITIAL, DEFAULT_MIN, DEFAULT_RATIO};
 use self::in_flight::InFlight;
-use self::tokens::Tokens;
+use self::tokens::{Numbers, Tokens};
 use crate::clock::{Clock, Moment};
 use crate::error::ConfigError;
+use crate::snapshot::BudgetSnapshot;
+use crate::sync::{Mutex, lock};
 
 /// Bounds the retries and hedges of all runs that share it.
 ///
@@ -60,7 +66,8 @@ pub struct Budget(Arc<Shared>);
 
 struct Shared {
     form: Form,
-    settings: Settings,
+    /// What the form was made of. Changed under the lock, together with the numbers in the form.
+    config: Mutex<BudgetConfig>,
     /// Set by the first use, and never changed: moments of different clocks cannot be compared.
     clock: OnceLock<Clock>,
 }
@@ -70,31 +77,13 @@ enum Form {
     InFlight(InFlight),
 }
 
-#[derive(Clone, Debug)]
-struct Settings {
-    ratio: f64,
-    /// The token form's; `None` in the other one.
-    tokens: Option<TokenSettings>,
-    min: u32,
-    /// A setting that this form does not have.
-    misplaced: Option<ConfigError>,
-}
-
-#[derive(Clone, Debug)]
-struct TokenSettings {
-    cap: u32,
-    initial: u32,
-    floor: Duration,
-}
-
 impl Budget {
     /// The token form: each first attempt of a run adds `ratio` tokens, each retry and each hedge takes one. In the long run
     /// there are at most `1 + ratio` attempts for each run, beside what [`floor`](Budget::floor) gives.
     ///
     /// From 0 to the cap; counted in ten-thousandths.
     pub fn ratio(ratio: f64) -> Budget {
-        let tokens = TokenSettings { cap: DEFAULT_CAP, initial: DEFAULT_INITIAL, floor: DEFAULT_FLOOR };
-        Budget::new(Settings { ratio, tokens: Some(tokens), min: DEFAULT_MIN, misplaced: None })
+        Budget::with(BudgetConfig::ratio(ratio))
     }
 
     /// The in-flight form, that of failsafe-go and Envoy: at any time the retries and hedges in flight, waits between attempts
@@ -103,59 +92,46 @@ impl Budget {
     ///
     /// It follows load at once and remembers nothing. Every run writes a word that all threads share, twice.
     pub fn concurrent(ratio: f64) -> Budget {
-        Budget::new(Settings { ratio, tokens: None, min: DEFAULT_MIN, misplaced: None })
+        Budget::with(BudgetConfig::concurrent(ratio))
     }
 
-    fn new(settings: Settings) -> Budget {
-        let form = match &settings.tokens {
-            Some(tokens) => {
-                let amount = |whole: u32| whole.saturating_mul(UNIT);
-                let deposit = in_units(settings.ratio);
-                Form::Tokens(Tokens::new(deposit, amount(tokens.cap), amount(tokens.initial), tokens.floor))
-            }
-            None => Form::InFlight(InFlight::new(in_units(settings.ratio), settings.min)),
+    /// A budget with these settings. Those that cannot work are refused where it is used: building an executor fails.
+    pub fn with(config: BudgetConfig) -> Budget {
+        let form = match &config.tokens {
+            Some(settings) => Form::Tokens(Tokens::new(Numbers::of(config.ratio, settings), settings.initial)),
+            None => Form::InFlight(InFlight::new(in_units(config.ratio), config.min)),
         };
-        Budget(Arc::new(Shared { form, settings, clock: OnceLock::new() }))
+        Budget(Arc::new(Shared { form, config: Mutex::new(config), clock: OnceLock::new() }))
     }
 
     /// The most tokens that are kept for later. Default: 10. From 1 to 400,000.
     pub fn cap(self, tokens: u32) -> Budget {
-        self.token_setting("cap", tokens, |settings| settings.cap = tokens)
+        self.changed(|config| config.cap(tokens))
     }
 
     /// The tokens to begin with. Default: 2. At most the cap. What many clients have to begin with is what they can send at
     /// once, all together.
     pub fn initial(self, tokens: u32) -> Budget {
-        self.token_setting("initial", tokens, |settings| settings.initial = tokens)
+        self.changed(|config| config.initial(tokens))
     }
 
     /// One token comes back `every` so often, whatever the traffic, so that a client that makes few calls may retry at all.
     /// Default: 60 s. At least 1 ms; `Duration::MAX` means never.
     pub fn floor(self, every: Duration) -> Budget {
-        self.token_setting("floor", format_args!("{every:?}"), |settings| settings.floor = every)
-    }
-
-    fn token_setting(
-        &self,
-        field: &'static str,
-        value: impl fmt::Display,
-        set: impl FnOnce(&mut TokenSettings),
-    ) -> Budget {
-        let mut settings = self.0.settings.clone();
-        match &mut settings.tokens {
-            Some(tokens) => set(tokens),
-            None => settings.misplaced = Some(ConfigError::new(field, value, "only a budget of tokens has one")),
-        }
-        Budget::new(settings)
+        self.changed(|config| config.floor(every))
     }
 
     /// How many retries and hedges may always be in flight in the in-flight form. Default: 3.
     pub fn min(self, extras: u32) -> Budget {
-        let mut settings = self.0.settings.clone();
-        if settings.tokens.is_some() {
-            settings.misplaced = Some(ConfigError::new("min", extras, "only an in-flight budget has one"));
-        }
-        Budget::new(Settings { min: extras, ..settings })
+        self.changed(|config| config.min(extras))
+    }
+
+    fn changed(&self, set: impl FnOnce(BudgetConfig) -> BudgetConfig) -> Budget {
+        Budget::with(set(self.config()))
+    }
+
+    fn config(&self) -> BudgetConfig {
+        lock(&self.0.config).clone()
     }
 
     /// Refuses settings that cannot work. [`Builder::build`](crate::executor::Builder::build) does so by itself.
@@ -164,22 +140,44 @@ impl Budget {
     /// If the ratio is not a number in its range, or too small to be counted; if there are more tokens to begin with than the
     /// cap; if a setting belongs to the other form.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Settings { ratio, tokens, misplaced, .. } = &self.0.settings;
-        misplaced.clone().map_or(Ok(()), Err)?;
-        let most = match tokens {
-            Some(tokens) => tokens.check()?,
-            None => 1.0,
+        self.config().check()
+    }
+
+    /// Takes new settings, while runs go on. The tokens that are there stay, as far as the new cap holds them, and so does what
+    /// is in flight; `initial` is for new budgets. All clones have their settings together.
+    ///
+    /// ```
+    /// use steadfast::Budget;
+    /// use steadfast::budget::BudgetConfig;
+    ///
+    /// let budget = Budget::ratio(0.1).initial(8);
+    /// budget.reconfigure(BudgetConfig::ratio(0.2).cap(5))?;
+    /// assert_eq!(budget.available(), 5);
+    /// # Ok::<_, steadfast::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the settings cannot work, or are those of the other form. Nothing has changed then.
+    pub fn reconfigure(&self, config: BudgetConfig) -> Result<(), ConfigError> {
+        config.check()?;
+        let (now, mut present) = loop {
+            // The clock is the user's, and not asked under the lock.
+            let bound = self.0.clock.get();
+            let now = bound.map_or(Moment::NEVER, Clock::now);
+            let present = lock(&self.0.config);
+            if bound.is_some() || self.0.clock.get().is_none() {
+                break (now, present);
+            }
         };
-        if !(0.0..=most).contains(ratio) {
-            return Err(ConfigError::new(
-                "ratio",
-                ratio,
-                "must be a number from 0 to the cap, or to 1 of those in flight",
-            ));
+        present.check()?;
+        present.check_change(&config)?;
+        match (&self.0.form, &config.tokens) {
+            (Form::Tokens(tokens), Some(settings)) => tokens.reconfigure(Numbers::of(config.ratio, settings), now),
+            (Form::InFlight(counts), _) => counts.reconfigure(in_units(config.ratio), config.min),
+            // `check_change` has refused it.
+            (Form::Tokens(_), None) => {}
         }
-        if *ratio > 0.0 && in_units(*ratio) == 0 {
-            return Err(ConfigError::new("ratio", ratio, "must be 0 or at least 0.0001"));
-        }
+        *present = config;
         Ok(())
     }
 
@@ -200,9 +198,22 @@ impl Budget {
     #[must_use]
     pub fn available(&self) -> u32 {
         match &self.0.form {
-            // A budget that was never used has what it began with, and stays unbound.
-            Form::Tokens(tokens) => tokens.balance(self.0.clock.get().map_or(Moment::NEVER, Clock::now)) / UNIT,
+            Form::Tokens(tokens) => tokens.balance(self.now_unbound()) / UNIT,
             Form::InFlight(counts) => counts.free(),
+        }
+    }
+
+    /// What is left of it, as data.
+    #[must_use]
+    pub fn snapshot(&self) -> BudgetSnapshot {
+        match &self.0.form {
+            Form::Tokens(tokens) => {
+                let available = f64::from(tokens.balance(self.now_unbound())) / f64::from(UNIT);
+                BudgetSnapshot { form: "tokens", available, cap: Some(tokens.cap() / UNIT) }
+            }
+            Form::InFlight(counts) => {
+                BudgetSnapshot { form: "in_flight", available: f64::from(counts.free()), cap: None }
+            }
         }
     }
 
@@ -271,47 +282,42 @@ impl Budget {
         }
     }
 
+    /// The time, for a look. A budget that was never used has what it began with, and stays unbound.
+    fn now_unbound(&self) -> Moment {
+        self.0.clock.get().map_or(Moment::NEVER, Clock::now)
+    }
+
     /// The clock, which is `clock` if this is the first use.
     fn clock(&self, clock: &Clock) -> &Clock {
-        self.0.clock.get_or_init(|| {
-            if let Form::Tokens(tokens) = &self.0.form {
-                tokens.begin(clock.now());
-            }
-            clock.clone()
-        })
-    }
-}
-
-impl TokenSettings {
-    /// The largest ratio.
-    fn check(&self) -> Result<f64, ConfigError> {
-        let TokenSettings { cap, initial, floor } = *self;
-        if !(1..=LARGEST_CAP).contains(&cap) {
-            return Err(ConfigError::new("cap", cap, "must be from 1 to 400,000"));
+        if let Some(bound) = self.0.clock.get() {
+            return bound;
         }
-        if initial > cap {
-            return Err(ConfigError::new("initial", initial, "must not exceed the cap"));
+        let bound = self.0.clock.get_or_init(|| clock.clone());
+        if let Form::Tokens(tokens) = &self.0.form {
+            let now = bound.now();
+            let _unchanged = lock(&self.0.config);
+            tokens.begin(now);
         }
-        if floor < SHORTEST_FLOOR {
-            return Err(ConfigError::new("floor", format_args!("{floor:?}"), "must be at least 1 ms"));
-        }
-        Ok(f64::from(cap))
+        bound
     }
 }
 
 /// [`Budget::ratio`] of 0.1: at most 10 tokens, 2 to begin with, one a minute whatever happens.
 impl Default for Budget {
     fn default() -> Budget {
-        Budget::ratio(DEFAULT_RATIO)
+        Budget::with(BudgetConfig::default())
     }
 }
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let form = if self.0.settings.tokens.is_some() { "tokens" } else { "in flight" };
-        let ratio = self.0.settings.ratio;
+        let config = self.config();
         let mut shown = f.debug_struct("Budget");
-        shown.field("form", &form).field("ratio", &ratio).field("available", &self.available()).finish_non_exhaustive()
+        shown
+            .field("form", &config.form())
+            .field("ratio", &config.ratio)
+            .field("available", &self.available())
+            .finish_non_exhaustive()
     }
 }
 
@@ -355,24 +361,3 @@ fn in_units(ratio: f64) -> u32 {
 
 /// One token, or the whole of the runs in flight.
 const UNIT: u32 = 10_000;
-
-/// What fits into the half of a word that counts the balance.
-const LARGEST_CAP: u32 = 400_000;
-
-/// A tick of the floor is a ten-thousandth of this: 100 ns.
-const SHORTEST_FLOOR: Duration = Duration::from_millis(1);
-
-/// A tenth more load is what a dependency can bear on its worst day; failures of up to a tenth are still mended.
-pub const DEFAULT_RATIO: f64 = 0.1;
-
-/// What a client may save up is what it can send at once after a quiet time.
-pub const DEFAULT_CAP: u32 = 10;
-
-/// One run's retries: a thousand clients that start together have two thousand, whatever comes back for their calls.
-pub const DEFAULT_INITIAL: u32 = 2;
-
-/// A client of a call an hour may retry too, and one of many calls does not notice.
-pub const DEFAULT_FLOOR: Duration = Duration::from_secs(60);
-
-/// As failsafe-go and Envoy have it: a few runs alone may retry.
-pub const DEFAULT_MIN: u32 = 3;

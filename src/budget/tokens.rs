@@ -18,33 +18,87 @@
 //! comes back than was due, never more. Two threads may read the clock in one order and swap in the other, so a tick that
 //! is a little behind the word's is no time at all, and not a whole round.
 //!
+//! # Other numbers
+//!
+//! The ticks of the word are in the unit that `tick` says, so the two must change together. A change takes the ticks out of the
+//! word, which then is one that has not begun, and draws from it as ever but refills nothing; stores the numbers; and puts ticks
+//! of the new unit in. A draw loads the word before the unit. If it finds a word from before the change, its swap fails, since
+//! the word is another one by then; if it finds one without ticks, it has no use for the unit; and if it finds new ticks, it has
+//! acquired the new unit with them. (A thread that is held up over the whole change, and over others that bring the very same
+//! word back, refills by the old unit, once and to the cap at most.) The cap and the deposit go by themselves: who
+//! takes an old one is as good as one who came earlier.
+//!
 //! # Orderings
 //!
-//! All accesses are `Relaxed`. The word guards no other memory: who draws a token learns nothing from it but that there was
+//! The change of the numbers is told by a `Release` swap, to whoever loads the word `Acquire` for the ticks. All other accesses
+//! are `Relaxed`. The word guards no other memory: who draws a token learns nothing from it but that there was
 //! one. All changes are made by swaps of the whole word, which have one order whatever their ordering, so no token is drawn
 //! twice and none is lost. A deposit that sees a full balance counts as having come before the draw that is under way.
 
-use std::time::Duration;
-
-use super::UNIT;
+use super::config::TokenSettings;
+use super::{UNIT, in_units};
 use crate::clock::Moment;
-use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 
 /// Tokens for retries and hedges.
 pub(super) struct Tokens {
     word: AtomicU64,
+    deposit: AtomicU64,
+    cap: AtomicU64,
+    /// Nanoseconds; zero without a floor.
+    tick: AtomicU64,
+}
+
+/// What a budget of tokens is held to, in ten-thousandths of a token.
+#[derive(Clone, Copy)]
+pub(super) struct Numbers {
     deposit: u32,
     cap: u32,
-    /// Nanoseconds; `None` without a floor.
-    tick: Option<u64>,
+    /// In which one ten-thousandth comes back, in nanoseconds; zero for never.
+    tick: u64,
+}
+
+impl Numbers {
+    pub(super) fn of(ratio: f64, settings: &TokenSettings) -> Numbers {
+        let every = u64::try_from(settings.floor.as_nanos()).ok();
+        let tick = every.map_or(0, |every| (every / u64::from(UNIT)).max(1));
+        Numbers { deposit: in_units(ratio), cap: settings.cap.saturating_mul(UNIT), tick }
+    }
 }
 
 impl Tokens {
-    /// All amounts in ten-thousandths of a token; one token comes back `every` so often, or never if that is `MAX`.
-    pub(super) fn new(deposit: u32, cap: u32, initial: u32, every: Duration) -> Tokens {
-        let every = u64::try_from(every.as_nanos()).ok();
-        let tick = every.map(|every| (every / u64::from(UNIT)).max(1));
-        Tokens { word: AtomicU64::new(Word { ticks: None, balance: initial }.pack()), deposit, cap, tick }
+    /// With so many whole tokens to begin with.
+    pub(super) fn new(numbers: Numbers, initial: u32) -> Tokens {
+        let Numbers { deposit, cap, tick } = numbers;
+        let word = Word { ticks: None, balance: initial.saturating_mul(UNIT) };
+        let number = |number: u32| AtomicU64::new(u64::from(number));
+        let (word, tick) = (AtomicU64::new(word.pack()), AtomicU64::new(tick));
+        Tokens { word, deposit: number(deposit), cap: number(cap), tick }
+    }
+
+    /// Takes other numbers; what is there stays, as far as the new cap holds it. One at a time, and not beside
+    /// [`begin`](Tokens::begin); `NEVER` if that has not been yet.
+    pub(super) fn reconfigure(&self, next: Numbers, now: Moment) {
+        let Numbers { deposit, cap, tick } = next;
+        let stopped = |word| {
+            let Word { balance, .. } = self.refilled(Word::unpack(word), now);
+            Some(Word { ticks: None, balance }.pack())
+        };
+        // `stopped` is never `None`, so there is no error.
+        let (Ok(before) | Err(before)) = self.word.fetch_update(Relaxed, Relaxed, stopped);
+        self.deposit.store(u64::from(deposit), Relaxed);
+        self.cap.store(u64::from(cap), Relaxed);
+        self.tick.store(tick, Relaxed);
+        let ticks = if now.is_never() { None } else { self.ticks(now) };
+        let begun = |word| {
+            let balance = Word::unpack(word).balance.min(cap);
+            let begun = Word { ticks, balance }.pack();
+            // Another word than before, for the sake of a draw that was held up.
+            let begun = if begun == before { Word { ticks: ticks.map(after), balance }.pack() } else { begun };
+            Some(begun)
+        };
+        let _begun = self.word.fetch_update(Release, Relaxed, begun);
     }
 
     /// The floor gives from `now` on. Later calls change nothing.
@@ -59,15 +113,15 @@ impl Tokens {
     /// A first attempt is made.
     #[inline]
     pub(super) fn deposit(&self) {
-        if Word::unpack(self.word.load(Relaxed)).balance < self.cap {
-            self.add(self.deposit);
+        if Word::unpack(self.word.load(Relaxed)).balance < self.cap() {
+            self.add(self.deposit.load(Relaxed) as u32);
         }
     }
 
     /// Draws one token, if there is one. A refusal writes nothing.
     #[must_use]
     pub(super) fn draw(&self, now: Moment) -> bool {
-        self.word.fetch_update(Relaxed, Relaxed, |word| self.drawn(Word::unpack(word), now).map(Word::pack)).is_ok()
+        self.word.fetch_update(Relaxed, Acquire, |word| self.drawn(Word::unpack(word), now).map(Word::pack)).is_ok()
     }
 
     /// Gives back a token that was not used.
@@ -77,14 +131,20 @@ impl Tokens {
 
     /// What is there at `now`, in ten-thousandths of a token.
     pub(super) fn balance(&self, now: Moment) -> u32 {
-        self.refilled(Word::unpack(self.word.load(Relaxed)), now).balance
+        self.refilled(Word::unpack(self.word.load(Acquire)), now).balance
+    }
+
+    /// The most that is kept, in ten-thousandths of a token.
+    #[inline]
+    pub(super) fn cap(&self) -> u32 {
+        self.cap.load(Relaxed) as u32
     }
 
     #[cold]
     fn add(&self, amount: u32) {
         let added = |word| {
             let Word { ticks, balance } = Word::unpack(word);
-            let more = balance.saturating_add(amount).min(self.cap);
+            let more = balance.saturating_add(amount).min(self.cap());
             (more != balance).then(|| Word { ticks, balance: more }.pack())
         };
         // `Err` is a balance that is full already.
@@ -103,13 +163,19 @@ impl Tokens {
         if due > BEHIND {
             return word;
         }
-        Word { ticks: Some(ticks), balance: word.balance.saturating_add(due).min(self.cap) }
+        Word { ticks: Some(ticks), balance: word.balance.saturating_add(due).min(self.cap()) }
     }
 
     /// `None` without a floor. Zero stands for "not begun", so that tick is counted as the one after it.
     fn ticks(&self, now: Moment) -> Option<u32> {
-        Some(((now.nanos() / self.tick?) as u32).max(1))
+        let tick = self.tick.load(Relaxed);
+        (tick > 0).then(|| ((now.nanos() / tick) as u32).max(1))
     }
+}
+
+/// The next tick that is one.
+fn after(ticks: u32) -> u32 {
+    ticks.wrapping_add(1).max(1)
 }
 
 #[derive(Clone, Copy)]
@@ -137,6 +203,8 @@ const BEHIND: u32 = u32::MAX - (1 << 28);
 
 #[cfg(all(test, not(steadfast_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -145,9 +213,13 @@ mod tests {
         Moment::from_nanos(86_400_000_000_000) + Duration::from_secs(secs)
     }
 
+    fn numbers(ratio: f64, cap: u32, floor: Duration) -> Numbers {
+        Numbers::of(ratio, &TokenSettings { cap, initial: 0, floor })
+    }
+
     /// As [`Budget::ratio`](crate::budget::Budget::ratio) by default, bound at the start.
     fn tokens(initial: u32, every: Duration) -> Tokens {
-        let tokens = Tokens::new(UNIT / 10, 10 * UNIT, initial * UNIT, every);
+        let tokens = Tokens::new(numbers(0.1, 10, every), initial);
         tokens.begin(at(0));
         tokens
     }
@@ -202,6 +274,32 @@ mod tests {
     }
 
     #[test]
+    fn other_numbers_leave_the_balance_as_far_as_it_fits() {
+        let tokens = tokens(2, MINUTE);
+        (0..60).for_each(|_| tokens.deposit());
+        tokens.reconfigure(numbers(0.5, 4, Duration::from_secs(10)), at(30));
+        // Two to begin with, sixty tenths and half a minute's half: more than four.
+        assert_eq!(tokens.balance(at(30)), 4 * UNIT);
+        assert_eq!(draws(&tokens, at(30)), 4);
+        tokens.deposit();
+        assert_eq!(tokens.balance(at(30)), UNIT / 2);
+        assert_eq!(draws(&tokens, at(40)), 1, "one comes back in ten seconds now");
+        tokens.reconfigure(numbers(0.5, 4, Duration::MAX), at(40));
+        assert_eq!(tokens.balance(at(4_000)), UNIT / 2);
+        tokens.reconfigure(numbers(0.5, 4, MINUTE), at(4_000));
+        assert_eq!(tokens.balance(at(4_060)), UNIT + UNIT / 2);
+    }
+
+    #[test]
+    fn what_has_not_begun_does_not_begin_by_other_numbers() {
+        let tokens = Tokens::new(numbers(0.1, 10, MINUTE), 2);
+        tokens.reconfigure(numbers(0.1, 10, Duration::from_secs(1)), Moment::NEVER);
+        assert_eq!(tokens.balance(Moment::NEVER), 2 * UNIT);
+        tokens.begin(at(0));
+        assert_eq!(tokens.balance(at(3)), 5 * UNIT);
+    }
+
+    #[test]
     fn a_token_that_is_given_back_can_be_drawn_again() {
         let tokens = tokens(1, MINUTE);
         for _ in 0..3 {
@@ -214,6 +312,8 @@ mod tests {
 
 #[cfg(all(test, steadfast_loom))]
 mod loom_models {
+    use std::time::Duration;
+
     use loom::sync::Arc;
     use loom::thread;
 
@@ -224,7 +324,46 @@ mod loom_models {
     }
 
     fn tokens(initial: u32, cap: u32) -> Arc<Tokens> {
-        Arc::new(Tokens::new(UNIT, cap * UNIT, initial * UNIT, Duration::MAX))
+        Arc::new(Tokens::new(numbers(cap, Duration::MAX), initial))
+    }
+
+    fn numbers(cap: u32, floor: Duration) -> Numbers {
+        Numbers::of(1.0, &TokenSettings { cap, initial: 0, floor })
+    }
+
+    #[test]
+    fn loom_a_draw_beside_a_change_refills_by_the_old_time_or_by_the_new_one() {
+        loom::model(|| {
+            let second = Duration::from_secs(1);
+            let tokens = Arc::new(Tokens::new(numbers(9, second), 1));
+            tokens.begin(now());
+            let other = thread::spawn({
+                let tokens = Arc::clone(&tokens);
+                // A token has come in by the old time, and none by the new one.
+                move || tokens.draw(now() + second)
+            });
+            tokens.reconfigure(numbers(9, 1_000 * second), now() + second);
+            let drawn = other.join().expect("a model thread does not panic");
+            assert!(drawn);
+            assert_eq!(tokens.balance(now() + second), UNIT);
+        });
+    }
+
+    #[test]
+    fn loom_deposits_and_draws_beside_a_change_lose_nothing() {
+        loom::model(|| {
+            let tokens = tokens(1, 9);
+            let other = thread::spawn({
+                let tokens = Arc::clone(&tokens);
+                move || {
+                    tokens.deposit();
+                    tokens.draw(now())
+                }
+            });
+            tokens.reconfigure(numbers(5, Duration::MAX), now());
+            assert!(other.join().expect("a model thread does not panic"));
+            assert_eq!((tokens.balance(now()), tokens.cap()), (UNIT, 5 * UNIT));
+        });
     }
 
     #[test]

@@ -16,8 +16,9 @@ use std::fmt;
 /// assert_eq!(refused.to_string(), "max_attempts = 0: must be at least 1");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} = {value}: {rule}")]
+#[error("{within}{dot}{field} = {value}: {rule}", dot = if within.is_empty() { "" } else { "." })]
 pub struct ConfigError {
+    within: Box<str>,
     field: &'static str,
     value: Box<str>,
     rule: &'static str,
@@ -26,7 +27,29 @@ pub struct ConfigError {
 impl ConfigError {
     /// Says that `field` has the `value`, against the `rule`. For the checks of policies outside of this crate.
     pub fn new(field: &'static str, value: impl fmt::Display, rule: &'static str) -> ConfigError {
-        ConfigError { field, value: value.to_string().into(), rule }
+        ConfigError { within: Box::default(), field, value: value.to_string().into(), rule }
+    }
+
+    /// Says that the setting is in a part called `part`: "breaker", say, or the name of a dependency.
+    ///
+    /// ```
+    /// use steadfast::ConfigError;
+    ///
+    /// let refused = ConfigError::new("trials", 0, "must be at least 1").within("breaker").within("billing");
+    /// assert_eq!((refused.field(), refused.part()), ("trials", "billing.breaker"));
+    /// assert_eq!(refused.to_string(), "billing.breaker.trials = 0: must be at least 1");
+    /// ```
+    #[must_use]
+    pub fn within(mut self, part: &str) -> ConfigError {
+        let dot = if self.within.is_empty() { "" } else { "." };
+        self.within = format!("{part}{dot}{}", self.within).into();
+        self
+    }
+
+    /// The part that the setting is in, with dots between parts of parts: "billing.breaker". Empty for settings by themselves.
+    #[must_use]
+    pub fn part(&self) -> &str {
+        &self.within
     }
 
     /// The name of the setting.

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::error::{ConfigError, Error};
 use crate::policy::{Call, Next, Outcome, Policy, Settings, Site};
 use crate::run::{Frame, Last};
+use crate::snapshot::PolicySnapshot;
 
 impl<P> Executor<P>
 where
@@ -114,6 +115,10 @@ impl<P: Settings> Settings for Shared<P> {
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         self.policies.limit(inner)
     }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        self.policies.snapshots(all);
+    }
 }
 
 impl<T, E, P: Policy<T, E>> Policy<T, E> for Shared<P> {
@@ -129,6 +134,10 @@ impl Settings for Erased {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         self.0.limit(inner)
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        self.0.snapshots(all);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod builder;
 mod erase;
+mod snapshot;
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use crate::attempt::Attempt;
 use crate::clock::Moment;
 use crate::error::ConfigError;
 use crate::policy::{Settings, Site};
+use crate::snapshot::{HedgeSnapshot, PolicySnapshot};
 
 /// Starts the same call once more beside one that takes long, and takes whichever ends first: the slow tail of a dependency
 /// with independent replicas is cut off, for a little more load.
@@ -58,14 +59,14 @@ use crate::policy::{Settings, Site};
 #[derive(Clone)]
 #[must_use = "a policy does nothing until it is part of a chain"]
 pub struct Hedge {
-    delay: Delay,
+    pub(super) delay: Delay,
     max: u32,
     /// A setting that the kind of delay does not have.
-    misplaced: Option<ConfigError>,
+    pub(super) misplaced: Option<ConfigError>,
 }
 
 #[derive(Clone)]
-enum Delay {
+pub(super) enum Delay {
     Fixed(Duration),
     By(Arc<Computed>),
     Percentile(Arc<Percentile>),
@@ -162,6 +163,12 @@ impl Hedge {
         }
     }
 
+    /// What it would do now, as data.
+    #[must_use]
+    pub fn snapshot(&self) -> HedgeSnapshot {
+        HedgeSnapshot { delay: self.delay(), max: self.max }
+    }
+
     /// Refuses settings that cannot work.
     ///
     /// # Errors
@@ -218,6 +225,10 @@ impl Settings for Hedge {
             Delay::By(_) => inner,
         };
         Some(inner.saturating_add(apart.saturating_mul(self.max)))
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::Hedge(self.snapshot()));
     }
 }
 

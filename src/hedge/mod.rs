@@ -1,6 +1,8 @@
 //! The same call once more, beside one that takes long.
 
 mod config;
+#[cfg(feature = "serde")]
+mod document;
 mod latency;
 mod percentile;
 mod race;

@@ -11,6 +11,10 @@ pub trait Member: Clone + Send + Sync + Sealed + 'static {
     /// The settings that all members of one map share.
     type Config;
 
+    /// What kind of policy it is, as a snapshot names it.
+    #[doc(hidden)]
+    const KIND: &'static str;
+
     /// What all members of one map share, so that 100,000 of them do not each hold a copy.
     #[doc(hidden)]
     type Family: Send + Sync + 'static;

@@ -16,6 +16,7 @@ pub use self::member::Member;
 use self::shard::Shard;
 use crate::error::ConfigError;
 use crate::policy::{Call, Next, Outcome, Policy, Settings, Site};
+use crate::snapshot::{KeyedSnapshot, PolicySnapshot};
 use crate::sync::{Mutex, lock};
 
 /// Sends every call through the policy of its key: [`Context::with_key`](crate::Context::with_key). Calls without a key share
@@ -123,6 +124,12 @@ impl<P: Member> Keyed<P> {
         self.0.capacity
     }
 
+    /// How full the map is, as data. What is in it is not shown: there may be many.
+    #[must_use]
+    pub fn snapshot(&self) -> KeyedSnapshot {
+        KeyedSnapshot { of: P::KIND, len: self.len(), capacity: self.capacity(), evictions: self.evictions() }
+    }
+
     /// The keys that there are, in no order. It copies all of them: for an operator, not for every call.
     #[must_use]
     pub fn keys(&self) -> Vec<Arc<str>> {
@@ -178,6 +185,10 @@ impl<P: Member + Settings> Settings for Keyed<P> {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         self.sample().limit(inner)
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::Keyed(self.snapshot()));
     }
 }
 

@@ -44,6 +44,18 @@ pub enum Backoff {
 type CustomDelay = dyn Fn(u32, &Verdict) -> Duration + Send + Sync;
 
 impl Backoff {
+    /// What an operator calls it.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Linear => "linear",
+            Self::Exponential { .. } => "exponential",
+            Self::Fibonacci => "fibonacci",
+            Self::Immediate => "immediate",
+            Self::Custom(_) => "custom",
+        }
+    }
+
     /// Whether the delays are multiples of the base, so that a base is looked at at all.
     fn uses_base(&self) -> bool {
         !matches!(self, Self::Immediate | Self::Custom(_))

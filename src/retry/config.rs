@@ -8,6 +8,7 @@ use super::backoff::{Backoff, DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR, Schedul
 use super::jitter::Jitter;
 use crate::error::ConfigError;
 use crate::policy::{Settings, Site};
+use crate::snapshot::{PolicySnapshot, RetrySnapshot};
 use crate::verdict::Verdict;
 
 /// Runs what is inside of it again if the outcome is worth it, after a growing wait with jitter.
@@ -56,13 +57,14 @@ pub struct Retry {
     pub(super) keep_errors: usize,
     pub(super) on_retry: Option<OnRetry>,
     /// A setting that the kind of backoff does not have.
-    misplaced: Option<ConfigError>,
+    pub(super) misplaced: Option<ConfigError>,
 }
 
 type OnRetry = Arc<dyn Fn(&RetryEvent<'_>) + Send + Sync>;
 
 /// What to do when a dependency asks for a longer pause than [`Retry::max_retry_after`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum OnLongWait {
     /// End the run with the outcome; the pause that was asked for is readable from the error. The default: coming back
@@ -75,6 +77,7 @@ pub enum OnLongWait {
 
 /// What to do when a policy inside of the retry refuses the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum OnRejection {
     /// End the run: the refusal is there to keep calls away. The default.
@@ -237,6 +240,19 @@ impl Retry {
         self
     }
 
+    /// Its settings, as data for operators.
+    #[must_use]
+    pub fn snapshot(&self) -> RetrySnapshot {
+        let Schedule { backoff, base, cap, .. } = &self.schedule;
+        RetrySnapshot {
+            max_attempts: self.max_attempts,
+            backoff: backoff.name(),
+            base: *base,
+            cap: *cap,
+            max_elapsed: self.max_elapsed,
+        }
+    }
+
     /// Refuses settings that cannot work.
     ///
     /// # Errors
@@ -268,6 +284,10 @@ impl Settings for Retry {
             attempt.saturating_mul(n).saturating_add(pause.saturating_mul(n.saturating_sub(1)))
         });
         Some(by_elapsed.min(by_attempts)).filter(|limit| *limit != Duration::MAX)
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::Retry(self.snapshot()));
     }
 }
 

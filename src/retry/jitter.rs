@@ -17,6 +17,7 @@ use std::time::Duration;
 /// [`Full`]: Jitter::Full
 /// [`Decorrelated`]: Jitter::Decorrelated
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Jitter {
     /// Waits exactly `d`. Callers that failed at the same moment also retry at the same moment.

@@ -2,6 +2,8 @@
 
 mod backoff;
 mod config;
+#[cfg(feature = "serde")]
+pub(crate) mod document;
 mod jitter;
 
 use std::ops::ControlFlow;

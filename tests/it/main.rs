@@ -52,6 +52,7 @@ mod seed_001;
 mod seed_002;
 mod seed_003;
 mod seed_004;
+mod snapshot;
 mod snippets;
 mod support;
 mod timeout;

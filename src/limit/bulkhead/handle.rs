@@ -14,6 +14,7 @@ use crate::error::{ConfigError, Full, Kind, Name, Refusal};
 use crate::limit::caller::{end, ended};
 use crate::limit::label::Label;
 use crate::policy::{Settings, Site};
+use crate::snapshot::{BulkheadSnapshot, PolicySnapshot};
 
 /// Lets so many calls run at a time; others wait in line for a while, if it has a queue, or are refused at once.
 ///
@@ -215,6 +216,17 @@ impl Bulkhead {
         self.permits.waiting()
     }
 
+    /// All of that, as data.
+    #[must_use]
+    pub fn snapshot(&self) -> BulkheadSnapshot {
+        BulkheadSnapshot {
+            name: self.name().map(Name::as_str),
+            permits: self.permits(),
+            in_flight: self.in_flight(),
+            queued: self.queued(),
+        }
+    }
+
     pub(super) fn shared_permits(&self) -> &Arc<Permits> {
         &self.permits
     }
@@ -268,6 +280,10 @@ impl Settings for Bulkhead {
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         let wait = if self.may_wait() { self.max_wait() } else { Duration::ZERO };
         inner.map(|inner| inner.saturating_add(wait))
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::Bulkhead(self.snapshot()));
     }
 }
 

@@ -1,6 +1,8 @@
 //! A limit on how much at a time: a number of permits, one for each call.
 
 mod config;
+#[cfg(feature = "serde")]
+pub(crate) mod document;
 mod handle;
 mod permit;
 mod permits;

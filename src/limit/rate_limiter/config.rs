@@ -22,9 +22,9 @@ use crate::error::ConfigError;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimiterConfig {
-    tokens: u64,
-    period: Duration,
-    burst: Option<u64>,
+    pub(super) tokens: u64,
+    pub(super) period: Duration,
+    pub(super) burst: Option<u64>,
     pub(super) max_wait: Duration,
     pub(super) queue: usize,
     pub(super) weight: Weight,

@@ -241,6 +241,12 @@ impl Gate {
         rate.burst.saturating_sub(balance.debt(now)) / rate.interval
     }
 
+    /// The rate, while it is not being changed.
+    pub(super) fn current_rate(&self) -> Rate {
+        let _unchanged = lock(&self.queue);
+        self.rate()
+    }
+
     pub(super) fn queued(&self) -> usize {
         lock(&self.queue).line.len()
     }

@@ -30,6 +30,16 @@ impl Rate {
         Some(Rate { interval: u64::try_from(interval).ok()?, burst: u64::try_from(burst).ok()? })
     }
 
+    /// How many tokens a whole bucket is.
+    pub(super) fn tokens(self) -> u64 {
+        self.burst / self.interval
+    }
+
+    /// How many tokens come in each second.
+    pub(super) fn per_second(self) -> f64 {
+        (1_000_000_000 * UNITS_PER_NANO) as f64 / self.interval as f64
+    }
+
     /// What `weight` tokens cost, if they can be had at once.
     #[inline(always)]
     fn cost(self, weight: u64) -> Option<u64> {

@@ -16,6 +16,7 @@ use crate::keyed::Member;
 use crate::limit::caller::{end, ended};
 use crate::limit::label::Label;
 use crate::policy::{Settings, Site};
+use crate::snapshot::{PolicySnapshot, RateLimiterSnapshot};
 
 /// Admits calls at a rate, and a burst of them after a pause; others wait in line for a while, or are refused with the exact
 /// time after which to come again.
@@ -239,6 +240,19 @@ impl RateLimiter {
         self.bucket.gate.queued()
     }
 
+    /// All of that and the rate, as data.
+    #[must_use]
+    pub fn snapshot(&self) -> RateLimiterSnapshot {
+        let rate = self.bucket.gate.current_rate();
+        RateLimiterSnapshot {
+            name: self.name().map(Name::as_str),
+            available: self.available(),
+            burst: rate.tokens(),
+            per_second: rate.per_second(),
+            queued: self.queued(),
+        }
+    }
+
     pub(super) fn of(bucket: Bucket) -> RateLimiter {
         RateLimiter { bucket: Arc::new(bucket), label: Label::default() }
     }
@@ -359,6 +373,10 @@ impl Settings for RateLimiter {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         inner.map(|inner| inner.saturating_add(self.max_wait()))
+    }
+
+    fn snapshots(&self, all: &mut Vec<PolicySnapshot>) {
+        all.push(PolicySnapshot::RateLimiter(self.snapshot()));
     }
 }
 

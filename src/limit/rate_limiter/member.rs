@@ -41,6 +41,8 @@ pub struct Family {
 impl Sealed for RateLimiter {}
 
 impl Member for RateLimiter {
+    const KIND: &'static str = "rate_limiter";
+
     type Config = RateLimiterConfig;
     type Family = Arc<Family>;
 

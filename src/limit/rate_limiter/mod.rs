@@ -1,6 +1,8 @@
 //! A limit on how often: so many calls in a time, with a burst after a pause.
 
 mod config;
+#[cfg(feature = "serde")]
+pub(crate) mod document;
 mod gate;
 mod gcra;
 mod handle;
