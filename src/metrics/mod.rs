@@ -1,11 +1,13 @@
 #![doc = include_str!("guide.md")]
 
+mod gauges;
 mod handles;
 mod names;
 
 use std::fmt;
 use std::sync::OnceLock;
 
+pub use self::gauges::record;
 use self::handles::Handles;
 use crate::clock::Moment;
 use crate::error::Name;

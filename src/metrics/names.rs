@@ -16,6 +16,16 @@ pub(super) const TRANSITIONS: &str = "steadfast_breaker_transitions_total";
 pub(super) const QUEUE_WAIT: &str = "steadfast_queue_wait_seconds";
 pub(super) const RECONFIGURATIONS: &str = "steadfast_reconfigurations_total";
 
+// From snapshots.
+pub(super) const BREAKER_STATE: &str = "steadfast_breaker_state";
+pub(super) const FAILURE_RATE: &str = "steadfast_breaker_failure_rate";
+pub(super) const PERMITS: &str = "steadfast_bulkhead_permits";
+pub(super) const TOKENS: &str = "steadfast_rate_limiter_tokens";
+pub(super) const QUEUE: &str = "steadfast_queue_length";
+pub(super) const KEYED: &str = "steadfast_keyed_members";
+pub(super) const BUDGET: &str = "steadfast_budget_available";
+pub(super) const RUNS_WAITING: &str = "steadfast_runs_waiting";
+
 /// What a metric is, for the table in the guide and for recorders that show help.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Is {
@@ -24,7 +34,7 @@ enum Is {
     Histogram,
 }
 
-const TABLE: [(&str, Is, Unit, &str); 13] = [
+const TABLE: [(&str, Is, Unit, &str); 21] = [
     (RUNS, Is::Counter, Unit::Count, "Runs that are over."),
     (RUNS_IN_PROGRESS, Is::Gauge, Unit::Count, "Runs that have started and are not over."),
     (RUN_DURATION, Is::Histogram, Unit::Seconds, "From the start of a run to its end."),
@@ -38,6 +48,14 @@ const TABLE: [(&str, Is, Unit, &str); 13] = [
     (TRANSITIONS, Is::Counter, Unit::Count, "Changes of a circuit breaker's state."),
     (QUEUE_WAIT, Is::Histogram, Unit::Seconds, "Waits in line that ended with an admission."),
     (RECONFIGURATIONS, Is::Counter, Unit::Count, "Changes of settings through an executor."),
+    (BREAKER_STATE, Is::Gauge, Unit::Count, "1 for the state that a circuit breaker is in, 0 for the others."),
+    (FAILURE_RATE, Is::Gauge, Unit::Count, "The share of failures in a circuit breaker's window."),
+    (PERMITS, Is::Gauge, Unit::Count, "Permits of a bulkhead."),
+    (TOKENS, Is::Gauge, Unit::Count, "Tokens of a rate limiter."),
+    (QUEUE, Is::Gauge, Unit::Count, "Callers that wait in line."),
+    (KEYED, Is::Gauge, Unit::Count, "Keys that have a policy of their own."),
+    (BUDGET, Is::Gauge, Unit::Count, "Retries and hedges that the budget would allow now."),
+    (RUNS_WAITING, Is::Gauge, Unit::Count, "Runs, and bodies that have outlived theirs, that wait for something."),
 ];
 
 /// Tells the recorder what each metric means.

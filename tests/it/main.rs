@@ -23,6 +23,7 @@ mod cancellation;
 mod chain;
 mod clock;
 mod errors;
+mod event_counts;
 mod event_story;
 mod events;
 mod executor;
