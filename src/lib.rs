@@ -84,6 +84,8 @@ pub mod reqwest;
 pub mod tracing;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod registry;
+pub mod standard;
 pub mod executor;
 mod drive;
 pub mod chain;
@@ -111,6 +113,7 @@ mod verdict;
 mod window;
 pub mod clock;
 mod rng;
+mod turnstile;
 #[cfg(feature = "serde")]
 mod document;
 mod sync;
@@ -131,6 +134,8 @@ pub use self::keyed::Keyed;
 pub use self::limit::{Bulkhead, RateLimiter};
 pub use self::operation::{faults, op};
 pub use self::policy::Policy;
+pub use self::registry::Registry;
 pub use self::retry::Retry;
+pub use self::standard::StandardChain;
 pub use self::timeout::Timeout;
 pub use self::verdict::{Classified, Verdict};

@@ -207,6 +207,11 @@ impl BreakerConfig {
         self.rule.window_of_time().map_or(self.open_for, TimeWindow::length)
     }
 
+    /// How far the window of time reaches back, if there is one.
+    pub(crate) fn window(&self) -> Option<Duration> {
+        self.rule.window_of_time().map(TimeWindow::length)
+    }
+
     /// The places for trials.
     fn places(&self) -> u32 {
         self.trial_rate.map_or(self.trials, |rate| rate.trials)

@@ -85,6 +85,11 @@ impl Family {
         is_current
     }
 
+    /// Whether the settings can become these, which were checked by themselves.
+    pub(super) fn check_change(&self, to: &BreakerConfig) -> Result<(), ConfigError> {
+        same_windows(&self.config(), to)
+    }
+
     /// Changes every setting but the windows, at once and for all breakers of the family.
     pub(crate) fn reconfigure(&self, mut config: BreakerConfig) -> Result<(), ConfigError> {
         config.check()?;

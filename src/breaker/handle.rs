@@ -161,6 +161,11 @@ impl Breaker {
         }
     }
 
+    /// Whether its settings can become these. What the answer depends on never changes.
+    pub(crate) fn check_change(&self, to: &BreakerConfig) -> Result<(), ConfigError> {
+        self.family().check_change(to)
+    }
+
     /// Whether its settings can work.
     fn check(&self) -> Result<(), ConfigError> {
         self.family().checked()

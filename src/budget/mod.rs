@@ -181,6 +181,11 @@ impl Budget {
         Ok(())
     }
 
+    /// Whether its settings can become these. What the answer depends on never changes.
+    pub(crate) fn check_change(&self, to: &BudgetConfig) -> Result<(), ConfigError> {
+        lock(&self.0.config).check_change(to)
+    }
+
     /// Binds the budget to `clock`, as the first executor does by itself; one that is used without an executor is bound to
     /// [`Clock::tokio`]. The floor counts from this moment on.
     ///

@@ -81,7 +81,8 @@ impl<P> Builder<P> {
     /// Builds the executor.
     ///
     /// # Errors
-    /// The first setting that cannot work: the name, then the budget, then each policy from the outside in.
+    /// The first setting that cannot work: the name, then the budget, then each policy from the outside in; or a budget or a
+    /// policy that keeps to another clock.
     pub fn build(self) -> Result<Executor<P>, ConfigError>
     where
         P: Settings,
@@ -90,9 +91,12 @@ impl<P> Builder<P> {
         let name = name?;
         if let Some(budget) = &budget {
             budget.check()?;
-            budget.bind(&clock)?;
         }
         policies.validate(&mut Site::new(&clock))?;
+        // Last, so that a chain that is refused leaves a shared budget to others.
+        if let Some(budget) = &budget {
+            budget.bind(&clock)?;
+        }
         let life = Arc::new(Life::default());
         let setup = Setup { name: Some(name), clock, rng, observers, life: Some(Arc::clone(&life)), budget };
         Ok(Executor(Arc::new(Shared { name, life, setup, policies })))

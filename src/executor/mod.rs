@@ -221,6 +221,12 @@ impl<P> Executor<P> {
         Context::new().with_clock(&self.0.setup.clock)
     }
 
+    /// The policies that it was built with.
+    #[must_use]
+    pub fn policies(&self) -> &P {
+        &self.0.policies
+    }
+
     /// The name of the dependency.
     #[must_use]
     pub fn name(&self) -> &'static str {

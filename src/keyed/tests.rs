@@ -34,6 +34,7 @@ const STANDINGS: [Standing; 5] =
 impl Sealed for Told {}
 
 impl Member for Told {
+    const KIND: &'static str = "test";
     type Config = ();
     type Family = Arc<Births>;
 

@@ -9,6 +9,12 @@
 
 mod bulkhead;
 mod caller;
+#[cfg(feature = "serde")]
+pub(crate) mod document {
+    //! What files may say about limits.
+    pub(crate) use super::bulkhead::document::BulkheadDocument;
+    pub(crate) use super::rate_limiter::document::RateDocument;
+}
 mod label;
 mod line;
 mod rate_limiter;

@@ -5,6 +5,7 @@ mod config;
 #[cfg(feature = "serde")]
 pub(crate) mod document;
 mod jitter;
+mod words;
 
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub use self::backoff::{Backoff, DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR};
 pub use self::config::{DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_RETRY_AFTER, OnLongWait, OnRejection, Retry, RetryEvent};
 pub use self::jitter::Jitter;
+pub(crate) use self::words::RETRY_WORDS;
 use crate::cancel::Cause;
 use crate::clock::Moment;
 use crate::error::{Error, Kind, Limit};

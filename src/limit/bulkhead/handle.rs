@@ -1,6 +1,7 @@
 //! The bulkhead as its users hold it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::config::{BulkheadConfig, check_permits};
 use super::permit::BulkheadPermit;
 use super::permits::Permits;
 use super::wait::wait;
-use crate::clock::Clock;
+use crate::clock::{Clock, nanos};
 use crate::context::Context;
 use crate::error::{ConfigError, Full, Kind, Name, Refusal};
 use crate::limit::caller::{end, ended};
@@ -48,8 +49,10 @@ pub struct Bulkhead {
 }
 
 struct Shared {
-    queue: usize,
-    max_wait: Duration,
+    /// How many may wait, and for how long in nanoseconds. Each by itself: a call that takes an old one is as good as one that came
+    /// a moment earlier.
+    queue: AtomicUsize,
+    max_wait: AtomicU64,
     /// For callers without a chain and without a context.
     clock: OnceLock<Clock>,
     checked: Result<(), ConfigError>,
@@ -68,7 +71,7 @@ impl Bulkhead {
         let checked = config.check();
         // Without a permit everybody comes to where the settings are looked at.
         let permits = if checked.is_ok() { narrow(config.permits) } else { 0 };
-        let BulkheadConfig { queue, max_wait, .. } = config;
+        let (queue, max_wait) = (AtomicUsize::new(config.queue), AtomicU64::new(nanos(config.max_wait)));
         let shared = Shared { queue, max_wait, clock: OnceLock::new(), checked };
         Bulkhead { shared: Arc::new(shared), permits: Arc::new(Permits::new(permits)), label: Label::default() }
     }
@@ -146,7 +149,7 @@ impl Bulkhead {
         let clock = self.shared.clock.get_or_init(Clock::tokio);
         let timer = clock.sleep(self.max_wait());
         // Boxed: who does not wait has no use for it.
-        let waited = Box::pin(wait(&self.permits, self.shared.queue, || false, timer)).await;
+        let waited = Box::pin(wait(&self.permits, self.queue(), || false, timer)).await;
         self.taken(waited)
     }
 
@@ -172,7 +175,7 @@ impl Bulkhead {
             return self.refuse_now();
         }
         let timer = cx.clock().sleep(self.max_wait());
-        let waited = wait(&self.permits, self.shared.queue, || ended(cx).is_some(), timer);
+        let waited = wait(&self.permits, self.queue(), || ended(cx).is_some(), timer);
         tokio::select! {
             biased;
             waited = waited => self.taken(waited),
@@ -189,6 +192,20 @@ impl Bulkhead {
         self.shared.checked.clone()?;
         check_permits(permits)?;
         self.permits.resize(narrow(permits));
+        Ok(())
+    }
+
+    /// Takes new settings: the number of permits, as [`resize`](Bulkhead::resize) does, and the queue and the longest wait for callers
+    /// that come from now on. Those who wait keep their places and their times. All clones have their settings together.
+    ///
+    /// # Errors
+    /// If the settings cannot work; then nothing is changed.
+    pub fn reconfigure(&self, config: BulkheadConfig) -> Result<(), ConfigError> {
+        self.shared.checked.clone()?;
+        config.check()?;
+        self.shared.queue.store(config.queue, Relaxed);
+        self.shared.max_wait.store(nanos(config.max_wait), Relaxed);
+        self.permits.resize(narrow(config.permits));
         Ok(())
     }
 
@@ -233,15 +250,18 @@ impl Bulkhead {
 
     /// Whether there is a queue, and not only because nothing was checked.
     pub(super) fn may_wait(&self) -> bool {
-        self.shared.queue > 0 && self.shared.checked.is_ok()
+        self.queue() > 0 && self.shared.checked.is_ok()
     }
 
     pub(super) fn queue(&self) -> usize {
-        self.shared.queue
+        self.shared.queue.load(Relaxed)
     }
 
     pub(super) fn max_wait(&self) -> Duration {
-        self.shared.max_wait
+        match self.shared.max_wait.load(Relaxed) {
+            u64::MAX => Duration::MAX,
+            nanos => Duration::from_nanos(nanos),
+        }
     }
 
     pub(super) fn name(&self) -> Option<Name> {

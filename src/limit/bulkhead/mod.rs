@@ -2,7 +2,7 @@
 
 mod config;
 #[cfg(feature = "serde")]
-pub(crate) mod document;
+pub(super) mod document;
 mod handle;
 mod permit;
 mod permits;

@@ -113,6 +113,17 @@ impl RateLimiterConfig {
         self.rate().map(drop)
     }
 
+    /// Refuses weights: those of calls cannot be changed.
+    pub(crate) fn check_weight(&self) -> Result<(), ConfigError> {
+        match &self.weight {
+            Weight::Fixed(1) => Ok(()),
+            weight => {
+                let rule = "must be 1 in a chain that can be changed, since the weights of calls cannot";
+                Err(ConfigError::new("weight", format_args!("{weight:?}"), rule))
+            }
+        }
+    }
+
     pub(super) fn weighing(self, weight: Weight) -> RateLimiterConfig {
         RateLimiterConfig { weight, ..self }
     }
