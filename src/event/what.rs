@@ -65,9 +65,9 @@ pub enum What {
         /// How long it has waited.
         waited: Duration,
     },
-    /// An operator has changed the settings of a policy of this executor, through the executor.
+    /// An operator has changed settings of this executor while calls went on.
     Reconfigured {
-        /// What kind of policy.
+        /// Of what: "standard" is the [standard chain](crate::standard).
         by: &'static str,
     },
     /// The run is over.

@@ -58,7 +58,8 @@ fn record_policy(of: &'static str, policy: &PolicySnapshot, labels: &mut Labels)
 /// Of the states of a breaker exactly one is at 1.
 fn record_breaker(of: &'static str, policy: &str, breaker: &BreakerSnapshot) {
     for state in STATES {
-        let gauge = gauge!(names::BREAKER_STATE, "executor" => of, "policy" => policy.to_owned(), "state" => state.as_str());
+        let gauge =
+            gauge!(names::BREAKER_STATE, "executor" => of, "policy" => policy.to_owned(), "state" => state.as_str());
         gauge.set(if state == breaker.state { 1.0 } else { 0.0 });
     }
     let rate = gauge!(names::FAILURE_RATE, "executor" => of, "policy" => policy.to_owned());

@@ -77,13 +77,15 @@ impl Handles {
 
     pub(super) fn rejection(&self, by: &'static str, policy: &'static str, kind: &'static str) {
         let executor = self.executor;
-        let make = || counter!(names::REJECTIONS, "executor" => executor, "by" => by, "policy" => policy, "kind" => kind);
+        let make =
+            || counter!(names::REJECTIONS, "executor" => executor, "by" => by, "policy" => policy, "kind" => kind);
         self.rejections.with([by, policy, kind], make, |rejections| rejections.increment(1));
     }
 
     pub(super) fn transition(&self, policy: &'static str, from: &'static str, to: &'static str) {
         let executor = self.executor;
-        let make = || counter!(names::TRANSITIONS, "executor" => executor, "policy" => policy, "from" => from, "to" => to);
+        let make =
+            || counter!(names::TRANSITIONS, "executor" => executor, "policy" => policy, "from" => from, "to" => to);
         self.transitions.with([policy, from, to], make, |transitions| transitions.increment(1));
     }
 

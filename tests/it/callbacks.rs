@@ -1,8 +1,8 @@
 //! A user's callback that panics: who sees it, and that nothing is broken afterwards.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::clock::ManualClock;
@@ -196,8 +196,7 @@ fn observers_hear_of_earlier_attempts_of_the_one_that_panics_and_of_the_end() {
     assert!(catch_unwind(AssertUnwindSafe(|| clock.block_on(run))).is_err());
     let seen = recorder.events();
     let end = What::RunFinished { end: RunEnd::Panicked, stopped: None, attempts: 2, elapsed: secs(1) };
-    let last =
-        [(2, What::AttemptStarted), (2, What::AttemptAbandoned { why: CutOff::Panicked }), (2, end)];
+    let last = [(2, What::AttemptStarted), (2, What::AttemptAbandoned { why: CutOff::Panicked }), (2, end)];
     assert_eq!(seen[4..], last, "{seen:?}");
 }
 

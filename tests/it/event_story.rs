@@ -97,7 +97,8 @@ fn layers() -> impl Strategy<Value = Vec<Layer>> {
 }
 
 fn ends() -> impl Strategy<Value = (u64, Ends)> {
-    let mark = prop::sample::select(&[Mark::Transient, Mark::Fatal, Mark::Permanent, Mark::Throttled, Mark::Ignored][..]);
+    let mark =
+        prop::sample::select(&[Mark::Transient, Mark::Fatal, Mark::Permanent, Mark::Throttled, Mark::Ignored][..]);
     let end = prop_oneof![
         4 => Just(Ends::Well),
         2 => Just(Ends::Badly),
@@ -329,8 +330,7 @@ impl Story {
         assert!(events.is_sorted_by_key(|event| event.at), "time goes back");
         let (none, lanes) = (Vec::new(), HashSet::new());
         let (retries, transitions) = (Vec::new(), Vec::new());
-        let mut story =
-            Story { attempts: none, retries, transitions, lanes, end, stopped, counted: attempts, elapsed };
+        let mut story = Story { attempts: none, retries, transitions, lanes, end, stopped, counted: attempts, elapsed };
         let mut running = Vec::new();
         events[1..events.len() - 1].iter().for_each(|event| story.go_on(event, &mut running));
         assert!(running.is_empty(), "attempts without an end: {running:?}");

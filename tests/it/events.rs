@@ -5,11 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::error::{Kind, Limit};
 use steadfast::event::{CutOff, Event, Observer, RunEnd, Stopped, What};
 use steadfast::judge::{classify, retry_if};
 use steadfast::limit::BulkheadConfig;
-use steadfast::{Bulkhead, CancellationToken, Cause, Error, Executor, Hedge, Retry, Timeout, Verdict};
+use steadfast::standard::StandardConfig;
+use steadfast::{Breaker, Bulkhead, CancellationToken, Cause, Error, Executor, Hedge, Retry, Timeout, Verdict};
 
 use crate::policies::Refuses;
 use crate::support::{Recorder, Script, Step, at_rest, err, exhausted, hangs, ms, ok, permanent, secs};
@@ -77,7 +79,10 @@ fn the_last_attempt_schedules_no_retry() {
     let seen = observed(vec![err("down")]);
     let retries = seen.iter().filter(|(_, what)| matches!(what, What::RetryScheduled { .. })).count();
     assert_eq!(retries, 2);
-    assert_eq!(seen.last().unwrap().1, run_finished(RunEnd::Error(exhausted(Limit::Attempts)), Stopped::Limit(Limit::Attempts), 3, 2));
+    assert_eq!(
+        seen.last().unwrap().1,
+        run_finished(RunEnd::Error(exhausted(Limit::Attempts)), Stopped::Limit(Limit::Attempts), 3, 2)
+    );
     let permanent = observed(vec![permanent("gone")]);
     let end = run_finished(RunEnd::Error(Kind::Failed), Stopped::Settled, 1, 0);
     assert_eq!(permanent[2..], [(1, finished(Verdict::Permanent)), (1, end)]);
@@ -239,12 +244,7 @@ fn an_operation_that_panics_at_any_place_is_one_abandoned_attempt() {
         let before = recorder.events().len();
         assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
         let end = What::RunFinished { end: RunEnd::Panicked, stopped: None, attempts: 1, elapsed: secs(elapsed) };
-        let expected = [
-            (1, What::RunStarted),
-            (1, What::AttemptStarted),
-            (1, abandoned(CutOff::Panicked)),
-            (1, end),
-        ];
+        let expected = [(1, What::RunStarted), (1, What::AttemptStarted), (1, abandoned(CutOff::Panicked)), (1, end)];
         assert_eq!(recorder.events()[before..], expected);
     }
 }
@@ -347,4 +347,75 @@ fn an_observer_that_blocks_holds_up_its_own_run_only() {
         gates.1.wait();
         assert_eq!(first.join().unwrap(), 7);
     });
+}
+
+#[test]
+fn a_change_of_settings_is_told_outside_of_any_run() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let executor = Executor::standard("billing").clock(&clock).observe(recorder.clone()).build().unwrap();
+    let config = StandardConfig::default();
+    assert!(executor.reconfigure(config.clone().attempt_timeout(secs(0))).is_err());
+    assert!(recorder.events().is_empty(), "nothing has changed");
+    executor.reconfigure(config.attempt_timeout(secs(1))).unwrap();
+    let events = recorder.whole_events();
+    assert_eq!((events.len(), &events[0].what), (1, &What::Reconfigured { by: "standard" }));
+    assert_eq!((events[0].run, events[0].attempt), (None, 0));
+}
+
+/// Commands on a handle concern all executors that have it, of which the handle knows none: its listeners hear of them.
+#[test]
+fn a_transition_is_told_to_the_observers_of_the_call_that_made_it() {
+    let (clock, _) = at_rest();
+    let heard = Arc::new(AtomicU32::new(0));
+    let hears = Arc::clone(&heard);
+    let config = BreakerConfig::default().rule(TripRule::consecutive(1)).open_for(secs(5));
+    let listener = move |_| {
+        hears.fetch_add(1, Ordering::Relaxed);
+    };
+    let breaker = Breaker::new(config.on_transition(listener)).named("ledger");
+    let observed = |name| {
+        let recorder = Recorder::default();
+        let builder = Executor::builder(name).policies(breaker.clone()).clock(&clock);
+        (builder.observe(recorder.clone()).build().unwrap(), recorder)
+    };
+    let ((first, by_first), (second, by_second)) = (observed("first"), observed("second"));
+    let transitions = |recorder: &Recorder| {
+        let changes = recorder.whole_events().into_iter().filter_map(|event| match event.what {
+            What::Transition(change) => Some((event.policy.map(|name| name.as_str()), change.from, change.to)),
+            _ => None,
+        });
+        changes.collect::<Vec<_>>()
+    };
+    clock.block_on(first.run(|_| ready(Err::<(), _>("down")))).unwrap_err();
+    clock.advance(secs(5));
+    clock.block_on(second.run(|_| ready(Ok::<_, ()>(7)))).unwrap();
+    breaker.isolate();
+    let ledger = Some("ledger");
+    assert_eq!(transitions(&by_first), [(ledger, State::Closed, State::Open)]);
+    let by_trial = [(ledger, State::Open, State::HalfOpen), (ledger, State::HalfOpen, State::Closed)];
+    assert_eq!(transitions(&by_second), by_trial);
+    assert_eq!(heard.load(Ordering::Relaxed), 4);
+}
+
+/// A listener that changes the state does so by itself: it is not the doing of the call that told it.
+#[test]
+fn what_a_listener_does_to_a_breaker_is_not_told_as_the_calls_doing() {
+    let (clock, _) = at_rest();
+    let cell = Arc::new(std::sync::OnceLock::<Breaker>::new());
+    let closes = Arc::clone(&cell);
+    let config = BreakerConfig::default().rule(TripRule::consecutive(1)).on_transition(move |change| {
+        if change.to == State::Open {
+            closes.get().unwrap().force_close();
+        }
+    });
+    let breaker = Breaker::new(config);
+    assert!(cell.set(breaker.clone()).is_ok());
+    let recorder = Recorder::default();
+    let builder = Executor::builder("listens").policies(breaker.clone()).clock(&clock);
+    let executor = builder.observe(recorder.clone()).build().unwrap();
+    clock.block_on(executor.run(|_| ready(Err::<(), _>("down")))).unwrap_err();
+    assert_eq!(breaker.state(), State::Closed);
+    let told = recorder.events().into_iter().filter(|(_, what)| matches!(what, What::Transition(_)));
+    assert_eq!(told.count(), 1);
 }

@@ -12,7 +12,8 @@ use steadfast::metrics::Metrics;
 use steadfast::operation::{Fault, nested};
 use steadfast::tracing::Tracing;
 use steadfast::{
-    Breaker, Bulkhead, CancellationToken, Cause, Context, Executor, Hedge, RateLimiter, Retry, Timeout, faults, op, try_op,
+    Breaker, Bulkhead, CancellationToken, Cause, Context, Executor, Hedge, RateLimiter, Retry, Timeout, faults, op,
+    try_op,
 };
 
 use crate::policies::Refuses;

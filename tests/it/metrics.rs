@@ -54,7 +54,9 @@ fn runs_attempts_and_retries_are_counted_by_how_they_ended() {
     let seen = recorded(|| {
         let (clock, _) = at_rest();
         let executor = executor(&clock, (Retry::fixed(secs(1)), Timeout::secs(2)));
-        for steps in [vec![err("down"), hangs(), ok(7).after(ms(500))], vec![ok(7)], vec![permanent("gone")], vec![err("down")]] {
+        for steps in
+            [vec![err("down"), hangs(), ok(7).after(ms(500))], vec![ok(7)], vec![permanent("gone")], vec![err("down")]]
+        {
             let script = Script::new(&clock, steps);
             let _ = clock.block_on(executor.run(steadfast::faults(|_| script.call())));
         }
@@ -108,10 +110,19 @@ fn breakers_hedges_and_waits_have_their_own() {
         assert!(run.poll().is_ready());
     });
     let of = |name: &str| seen.get(name).copied();
-    let moved = |from, to| of(&format!("steadfast_breaker_transitions_total{{executor=billing,from={from},policy=ledger,to={to}}}"));
-    assert_eq!((moved("closed", "open"), moved("open", "half-open"), moved("half-open", "closed")), (Some(1.0), Some(1.0), Some(1.0)));
-    assert_eq!(of("steadfast_rejections_total{by=breaker,executor=billing,kind=circuit_open,policy=ledger}"), Some(2.0));
-    let hedges = ["started", "won"].map(|event| of(&format!("steadfast_hedges_total{{event={event},executor=billing}}")));
+    let moved = |from, to| {
+        of(&format!("steadfast_breaker_transitions_total{{executor=billing,from={from},policy=ledger,to={to}}}"))
+    };
+    assert_eq!(
+        (moved("closed", "open"), moved("open", "half-open"), moved("half-open", "closed")),
+        (Some(1.0), Some(1.0), Some(1.0))
+    );
+    assert_eq!(
+        of("steadfast_rejections_total{by=breaker,executor=billing,kind=circuit_open,policy=ledger}"),
+        Some(2.0)
+    );
+    let hedges =
+        ["started", "won"].map(|event| of(&format!("steadfast_hedges_total{{event={event},executor=billing}}")));
     assert_eq!(hedges, [Some(1.0), Some(1.0)]);
     assert_eq!(of("steadfast_attempts_total{executor=billing,outcome=lost_race}"), Some(1.0));
     assert_eq!(of("steadfast_queue_wait_seconds{by=bulkhead,executor=billing,policy=bulkhead}"), Some(3.0));

@@ -148,7 +148,8 @@ fn a_run_that_is_dropped_or_fails_closes_its_span_and_says_so() {
         drop(run);
         let _ = clock.block_on(executor.run(|_| ready(Err::<(), _>("secret"))));
     });
-    let ends: Vec<_> = lines.iter().filter(|line| line.message == "closed run").map(|line| &line.fields["outcome"]).collect();
+    let ends: Vec<_> =
+        lines.iter().filter(|line| line.message == "closed run").map(|line| &line.fields["outcome"]).collect();
     assert_eq!(ends, ["dropped", "failed"]);
     let finished = lines.iter().filter(|line| line.message == "run finished");
     assert!(finished.clone().all(|line| line.level == Level::INFO) && finished.count() == 2);
