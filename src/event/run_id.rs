@@ -17,7 +17,8 @@ impl RunId {
         thread_local! {
             static LAST: Cell<u64> = const { Cell::new(0) };
         }
-        let fresh = |last: u64| if last % BLOCK == 0 { BLOCKS.fetch_add(1, Relaxed) * BLOCK + 1 } else { last + 1 };
+        let fresh =
+            |last: u64| if last.is_multiple_of(BLOCK) { BLOCKS.fetch_add(1, Relaxed) * BLOCK + 1 } else { last + 1 };
         let id = LAST.with(|last| {
             last.set(fresh(last.get()));
             last.get()

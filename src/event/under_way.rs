@@ -52,7 +52,7 @@ impl<V> UnderWay<V> {
     /// No code of a user runs under its lock: values are put in and taken out.
     fn shard(&self, run: RunId) -> MutexGuard<'_, HashMap<Which, V>> {
         // Threads take ids in blocks, so those that are of different threads are most likely in different shards.
-        let shard = (run.get() ^ run.get() / SHARDS as u64) as usize % SHARDS;
+        let shard = (run.get() ^ (run.get() / SHARDS as u64)) as usize % SHARDS;
         self.0[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -76,7 +76,7 @@ impl<'run> Core<'run> {
             now: AtomicU64::new(UNKNOWN),
             start: AtomicU64::new(UNKNOWN),
             armed: AtomicU64::new(UNKNOWN),
-            watched: Watched::NOT,
+            watched: Watched::not(),
         }
     }
 

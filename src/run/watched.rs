@@ -13,7 +13,11 @@ use crate::verdict::Verdict;
 pub(super) struct Watched(AtomicU64);
 
 impl Watched {
-    pub(super) const NOT: Watched = Watched(AtomicU64::new(0));
+    /// By nobody.
+    #[inline]
+    pub(super) const fn not() -> Watched {
+        Watched(AtomicU64::new(0))
+    }
 
     #[inline]
     fn is_observed(&self) -> bool {

@@ -350,7 +350,7 @@ impl Story {
             }
             What::AttemptFinished { .. } | What::AttemptAbandoned { .. } => {
                 let is_it = |place: &usize| (self.attempts[*place].0, self.attempts[*place].1) == which;
-                let place = running.iter().position(|place| is_it(place)).expect("an end belongs to a start");
+                let place = running.iter().position(is_it).expect("an end belongs to a start");
                 let place = running.remove(place);
                 if let What::AttemptFinished { verdict } = event.what {
                     self.attempts[place].2 = Done::Judged(verdict);

@@ -382,7 +382,9 @@ fn a_transition_is_told_to_the_observers_of_the_call_that_made_it() {
     let ((first, by_first), (second, by_second)) = (observed("first"), observed("second"));
     let transitions = |recorder: &Recorder| {
         let changes = recorder.whole_events().into_iter().filter_map(|event| match event.what {
-            What::Transition(change) => Some((event.policy.map(|name| name.as_str()), change.from, change.to)),
+            What::Transition(change) => {
+                Some((event.policy.map(steadfast::error::Name::as_str), change.from, change.to))
+            }
             _ => None,
         });
         changes.collect::<Vec<_>>()

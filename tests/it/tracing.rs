@@ -54,7 +54,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
     fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
         let mut fields = Fields::new();
         event.record(&mut Reads(&mut fields));
-        let scope = cx.event_scope(event).into_iter().flat_map(|scope| scope.from_root());
+        let scope = cx.event_scope(event).into_iter().flat_map(tracing_subscriber::registry::Scope::from_root);
         let around = scope.map(|span| span.name()).collect();
         let message = fields.remove("message").unwrap_or_default();
         self.0.lock().unwrap().push(Line { level: *event.metadata().level(), message, around, fields });
