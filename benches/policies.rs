@@ -10,7 +10,8 @@ use std::time::Duration;
 use divan::{Bencher, Divan, black_box};
 use futures::FutureExt;
 use steadfast::breaker::{BreakerConfig, TripRule};
-use steadfast::{Breaker, Clock, Executor, Hedge, Policy, Retry, Timeout};
+use steadfast::standard::StandardConfig;
+use steadfast::{Breaker, Bulkhead, Clock, Executor, Hedge, Policy, Retry, StandardChain, Timeout};
 
 fn main() {
     // A call takes less than a reading of the timer: many of them make a sample.
@@ -78,6 +79,20 @@ fn breaker_refuses(bencher: Bencher<'_, '_>, time: Time) {
     let failed = executor.run(|_| async { Err::<u64, u64>(7) }).now_or_never();
     assert!(failed.is_some_and(|result| result.is_err()));
     bencher.bench(|| executor.run(|_| operation(black_box(7))).now_or_never());
+}
+
+/// The standard chain, whose numbers may change, and its parts with numbers that may not.
+#[divan::bench(args = CLOCKS)]
+fn standard(bencher: Bencher<'_, '_>, time: Time) {
+    succeed(bencher, time, StandardChain::new(StandardConfig::default()));
+}
+
+#[divan::bench(args = CLOCKS)]
+fn standard_parts(bencher: Bencher<'_, '_>, time: Time) {
+    let rule = TripRule::failure_rate(0.5).or(TripRule::consecutive(10));
+    let breaker = Breaker::new(BreakerConfig::default().rule(rule));
+    let chain = (Bulkhead::new(1_000), Timeout::secs(30), Retry::exponential(), breaker, Timeout::secs(9));
+    succeed(bencher, time, chain);
 }
 
 fn succeed<P: Policy<u64, u64>>(bencher: Bencher<'_, '_>, time: Time, policies: P) {

@@ -52,6 +52,11 @@
 //! [`Executor::shutdown`], a dropped future) ends a call in the middle of an attempt or of a wait, gives back what it holds,
 //! and attaches the last error of the operation. A success that is ready is never thrown away.
 //!
+//! # In production
+//! [`Executor::standard`] builds the recommended chain in one line; its numbers can come from a file, and change while calls go
+//! on: see [`standard`]. A [`Registry`] has an executor for each dependency, from one configuration.
+//! [`Executor::snapshot`] shows what all policies are doing.
+//!
 //! # If the compiler says it is not `Fn`
 //! An operation is called once for every attempt, so it is a `Fn` closure.
 //!

@@ -13,6 +13,7 @@ use steadfast::clock::Clock;
 use steadfast::event::Event;
 use steadfast::limit::RateLimiterConfig;
 use steadfast::policy::Policy;
+use steadfast::standard::StandardConfig;
 use steadfast::{
     Attempt, Breaker, Bulkhead, Context, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout, Verdict, faults, op,
     try_do, try_op,
@@ -70,6 +71,15 @@ fn limits_and_known_keys_allocate_nothing() {
     assert_eq!(allocations(|| full.try_acquire()), 0, "nor does a refusal");
     limiter.try_acquire_many(900).unwrap();
     assert_eq!(allocations(|| limiter.try_acquire_many(500)), 0);
+}
+
+#[test]
+fn the_standard_chain_allocates_nothing() {
+    let clock = Clock::manual();
+    let standard = Executor::standard("allocations").clock(&clock).build().unwrap();
+    assert_eq!(allocations(|| finish(standard.run(answer))), 0);
+    standard.reconfigure(StandardConfig::default().total_timeout(Duration::from_secs(40))).unwrap();
+    assert_eq!(allocations(|| finish(standard.run(answer))), 0);
 }
 
 #[test]

@@ -11,10 +11,13 @@ use steadfast::judge::{AttemptsFor, ByError, Classify, Judged, JudgedBy, RetryAf
 use steadfast::limit::{BulkheadConfig, BulkheadPermit, RateLimiterConfig};
 use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, WithToken};
 use steadfast::policy::{Call, End, Frame, Guard, Outcome, Reason, Site, Tail};
+use steadfast::registry::RegistryConfig;
 use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
+use steadfast::snapshot::ExecutorSnapshot;
+use steadfast::standard::StandardConfig;
 use steadfast::{
     Attempt, Breaker, Budget, Bulkhead, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor,
-    Hedge, Keyed, Priority, RateLimiter, Retry, Timeout, Verdict,
+    Hedge, Keyed, Priority, RateLimiter, Registry, Retry, StandardChain, Timeout, Verdict,
 };
 
 fn all<T: Send + Sync + Unpin>() {}
@@ -37,6 +40,16 @@ fn what_a_caller_holds_can_go_anywhere() {
     owned::<Report<u32, String>>();
     owned::<Stopped>();
     all::<With<'_, Retry, Timeout>>();
+}
+
+#[test]
+fn settings_and_what_operators_see_can_go_anywhere() {
+    owned::<StandardChain>();
+    owned::<StandardConfig>();
+    owned::<Executor<StandardChain>>();
+    owned::<Registry>();
+    owned::<RegistryConfig>();
+    owned::<ExecutorSnapshot>();
 }
 
 #[test]

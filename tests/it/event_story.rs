@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
-use steadfast::breaker::{BreakerConfig, State, TripRule};
+use steadfast::breaker::{BreakerConfig, State, Transition, TripRule};
 use steadfast::chain::BoxPolicy;
 use steadfast::clock::ManualClock;
 use steadfast::event::{Event, RunEnd, Stopped, What};
@@ -31,6 +31,8 @@ enum Layer {
     Retry(u32, u64),
     Hedge(u64),
     Breaker(u32, u64),
+    /// By a share of calls, so that a success may open it.
+    BreakerByShare(u64),
     Bulkhead,
     RateLimiter,
 }
@@ -88,6 +90,7 @@ fn layers() -> impl Strategy<Value = Vec<Layer>> {
         (1_u32..5, 0_u64..20).prop_map(|(most, wait)| Layer::Retry(most, wait)),
         (0_u64..30).prop_map(Layer::Hedge),
         (1_u32..4, 1_u64..60).prop_map(|(failures, open)| Layer::Breaker(failures, open)),
+        (1_u64..60).prop_map(Layer::BreakerByShare),
         Just(Layer::Bulkhead),
         Just(Layer::RateLimiter),
     ];
@@ -227,19 +230,19 @@ fn policy(layer: Layer, witnessed: &Arc<Witnessed>) -> BoxPolicy<Value, Failure>
             BoxPolicy::new(retry.on_retry(move |retry| seen.retries.lock().unwrap().push((retry.attempt, retry.delay))))
         }
         Layer::Hedge(after) => BoxPolicy::new(Hedge::after(ms(after)).max(2)),
-        Layer::Breaker(failures, open) => {
-            let config = BreakerConfig::default().rule(TripRule::consecutive(failures)).open_for(ms(open));
-            let saw = move |change: steadfast::breaker::Transition| {
-                seen.transitions.lock().unwrap().push((change.from, change.to));
-            };
-            BoxPolicy::new(Breaker::new(config.on_transition(saw)))
-        }
+        Layer::Breaker(failures, open) => breaker(TripRule::consecutive(failures), open, seen),
+        Layer::BreakerByShare(open) => breaker(TripRule::failure_rate(0.5).minimum_calls(2), open, seen),
         Layer::Bulkhead => BoxPolicy::new(Bulkhead::with(BulkheadConfig::new(1).queue(2).max_wait(ms(20)))),
         Layer::RateLimiter => {
             let config = RateLimiterConfig::per_second(100).burst(2).max_wait(ms(15));
             BoxPolicy::new(RateLimiter::new(config))
         }
     }
+}
+
+fn breaker(rule: TripRule, open: u64, seen: Arc<Witnessed>) -> BoxPolicy<Value, Failure> {
+    let saw = move |change: Transition| seen.transitions.lock().unwrap().push((change.from, change.to));
+    BoxPolicy::new(Breaker::new(BreakerConfig::default().rule(rule).open_for(ms(open)).on_transition(saw)))
 }
 
 impl Mark {

@@ -103,7 +103,9 @@ fn a_snapshot_shows_what_is_under_way_and_what_was_counted() {
 #[test]
 fn maps_and_budgets_show_how_full_they_are() {
     let keyed: Keyed<Breaker> = Keyed::with_capacity(BreakerConfig::default(), 2);
-    ["a", "b", "c"].map(|key| drop(keyed.get(key)));
+    for key in ["a", "b", "c"] {
+        drop(keyed.get(key));
+    }
     let seen = serde_json::to_value(keyed.snapshot()).unwrap();
     assert_eq!(seen, json!({ "of": "breaker", "len": 2, "capacity": 2, "evictions": 1 }));
     let limits: Keyed<RateLimiter> = Keyed::new(RateLimiterConfig::per_second(1));

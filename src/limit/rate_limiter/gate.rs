@@ -208,12 +208,16 @@ impl Gate {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Fills the bucket at another rate from now on. The tokens in it stay, as far as it then holds them. Whoever would now have
+    /// Fills the bucket at another rate from now on; at the same one, nothing changes. The tokens in it stay, as far as it then holds them. Whoever would now have
     /// to wait for longer than it may is woken to be refused.
     pub(super) fn reconfigure(&self, rate: Rate, now: Moment) {
         let mut queue = lock(&self.queue);
-        let seen = self.close();
         let old = self.rate();
+        if rate == old {
+            // A balance that differs from this one, if by next to nothing, would have to be made.
+            return;
+        }
+        let seen = self.close();
         fence(Ordering::Release);
         self.interval.store(rate.interval, Ordering::Relaxed);
         self.burst.store(rate.burst, Ordering::Relaxed);
