@@ -62,6 +62,17 @@ fn the_future_of_a_run_through_a_breaker_too_is_small() {
     assert!(small <= most && large <= most, "{small}, {large}");
 }
 
+/// A run of the standard chain holds its numbers, which may change for others meanwhile.
+#[test]
+fn the_future_of_a_standard_run_holds_its_numbers_and_no_more() {
+    let executor = Executor::standard("sizes").build().unwrap();
+    let chain = (Bulkhead::new(1), Timeout::secs(30), Retry::exponential(), Breaker::default(), Timeout::secs(9));
+    let parts = Executor::builder("sizes").policies((chain, None::<RateLimiter>)).build().unwrap();
+    let standard = size_of_val(&executor.run(|_| async { Ok::<_, u64>(7_u64) }));
+    let plain = size_of_val(&parts.run(|_| async { Ok::<_, u64>(7_u64) }));
+    assert!(standard <= plain + size_of::<Retry>() + 2 * size_of::<Timeout>() + 8 * WORD, "{standard}, {plain}");
+}
+
 #[test]
 fn a_run_of_its_own_setup_is_not_much_larger() {
     let cx = Context::new();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::config::{AbandonedTrial, BreakerConfig, OpenBackoff, TrialRate};
-use super::rule::RuleDocument;
+use super::rule::document::RuleDocument;
 use crate::document::{self, Document, OrOff, Span};
 use crate::verdict::Verdict;
 

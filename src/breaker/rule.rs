@@ -1,12 +1,10 @@
 #[cfg(feature = "serde")]
-mod document;
+pub(super) mod document;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "serde")]
-pub(super) use self::document::RuleDocument;
 use super::transition::Counts;
 use crate::error::ConfigError;
 use crate::event::shielded;

@@ -56,8 +56,8 @@ pub struct Retry {
     pub(super) on_rejection: OnRejection,
     pub(super) keep_errors: usize,
     pub(super) on_retry: Option<OnRetry>,
-    /// A setting that the kind of backoff does not have.
-    pub(super) misplaced: Option<ConfigError>,
+    /// A setting that the kind of backoff does not have. Boxed: nearly no retry has one, and a run of a standard chain holds a retry.
+    pub(super) misplaced: Option<Box<ConfigError>>,
 }
 
 type OnRetry = Arc<dyn Fn(&RetryEvent<'_>) + Send + Sync>;
@@ -167,7 +167,10 @@ impl Retry {
     pub fn factor(mut self, factor: f64) -> Retry {
         match &mut self.schedule.backoff {
             Backoff::Exponential { factor: current } => *current = factor,
-            _ => self.misplaced = Some(ConfigError::new("factor", factor, "only an exponential backoff has a factor")),
+            _ => {
+                let refused = ConfigError::new("factor", factor, "only an exponential backoff has a factor");
+                self.misplaced = Some(Box::new(refused));
+            }
         }
         self
     }
@@ -264,7 +267,7 @@ impl Retry {
         if self.max_elapsed.is_zero() {
             return Err(ConfigError::new("max_elapsed", "0 s", "must be longer than zero"));
         }
-        self.misplaced.clone().map_or(Ok(()), Err)?;
+        self.misplaced.as_deref().cloned().map_or(Ok(()), Err)?;
         self.schedule.check()
     }
 }

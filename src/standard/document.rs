@@ -4,7 +4,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::config::StandardConfig;
 use crate::breaker::document::BreakerDocument;
-use crate::budget::BudgetConfig;
 use crate::budget::document::BudgetDocument;
 use crate::document::{self, Document, OrOff, Span};
 use crate::limit::document::{BulkheadDocument, RateDocument};
@@ -48,7 +47,7 @@ impl Document for StandardDocument {
         if let Some(budget) = self.budget {
             config.budget = match budget {
                 OrOff::Off => None,
-                OrOff::On(budget) => Some(budget.over(config.budget.unwrap_or_else(BudgetConfig::default))?),
+                OrOff::On(budget) => Some(budget.over(config.budget.unwrap_or_default())?),
             };
         }
         Ok(config)

@@ -88,7 +88,6 @@ impl Executor<StandardChain> {
     }
 
     /// The numbers that it has now.
-    #[must_use]
     pub fn config(&self) -> StandardConfig {
         self.policies().config()
     }
