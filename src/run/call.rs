@@ -181,7 +181,8 @@ impl<'run, E> Call<'run, E> {
         }
     }
 
-    /// Tells the observers of the executor. Without observers `what` is not built.
+    /// Tells the observers of the executor. Without observers `what` is not built. A policy that refuses a call tells them with
+    /// [`What::Rejected`]; the attempts, and the run itself, tell of themselves.
     #[inline]
     pub fn emit(&self, what: impl FnOnce() -> What) {
         self.emit_by(None, what);

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::future::{pending, ready};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::clock::ManualClock;
 use steadfast::limit::BulkheadConfig;
@@ -16,32 +17,86 @@ use steadfast::{Breaker, Bulkhead, Executor, Hedge, Keyed, RateLimiter, Retry, T
 
 use crate::support::{Script, at_rest, err, hangs, ms, ok, permanent, secs};
 
-/// Runs something under a recorder of its own, and gives what was recorded: `name{label=value,..}` to value.
+/// Runs something under a recorder of its own, and gives what was recorded: `name{label=value,..}` to value. A histogram has the
+/// sum of its values, and their number under `name:count`.
 fn recorded(run: impl FnOnce()) -> BTreeMap<String, f64> {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, run);
-    read(&snapshotter)
+    let book = Book::default();
+    metrics::with_local_recorder(&book, run);
+    let all = book.0.lock().unwrap();
+    all.clone()
 }
 
-/// A histogram is read as the sum of its values, and as their number under `name:count`.
-fn read(snapshotter: &Snapshotter) -> BTreeMap<String, f64> {
-    let mut all = BTreeMap::new();
-    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-        let key = key.key();
+/// A recorder that can be read.
+#[derive(Clone, Default)]
+struct Book(Arc<Mutex<BTreeMap<String, f64>>>);
+
+/// What one handle writes to.
+struct Line {
+    book: Book,
+    name: String,
+}
+
+impl Book {
+    fn line(&self, key: &Key) -> Arc<Line> {
         let mut labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
         labels.sort_unstable();
-        let name = format!("{}{{{}}}", key.name(), labels.join(","));
-        match value {
-            DebugValue::Counter(count) => drop(all.insert(name, count as f64)),
-            DebugValue::Gauge(value) => drop(all.insert(name, value.into_inner())),
-            DebugValue::Histogram(values) => {
-                all.insert(format!("{name}:count"), values.len() as f64);
-                all.insert(name, values.iter().map(|value| value.into_inner()).sum());
-            }
-        }
+        Arc::new(Line { book: self.clone(), name: format!("{}{{{}}}", key.name(), labels.join(",")) })
     }
-    all
+}
+
+impl Line {
+    fn add(&self, suffix: &str, value: f64) {
+        *self.book.0.lock().unwrap().entry(format!("{}{suffix}", self.name)).or_default() += value;
+    }
+}
+
+impl Recorder for Book {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.line(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.line(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.line(key))
+    }
+}
+
+impl CounterFn for Line {
+    fn increment(&self, value: u64) {
+        self.add("", value as f64);
+    }
+
+    fn absolute(&self, _: u64) {
+        unreachable!("nothing here counts so");
+    }
+}
+
+impl GaugeFn for Line {
+    fn increment(&self, value: f64) {
+        self.add("", value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.add("", -value);
+    }
+
+    fn set(&self, value: f64) {
+        self.book.0.lock().unwrap().insert(self.name.clone(), value);
+    }
+}
+
+impl HistogramFn for Line {
+    fn record(&self, value: f64) {
+        self.add("", value);
+        self.add(":count", 1.0);
+    }
 }
 
 fn executor<P: Policy<i32, &'static str> + Settings>(clock: &ManualClock, policies: P) -> Executor<P> {
