@@ -11,7 +11,7 @@ use crate::attempt::Attempt;
 use crate::cancel::Cause;
 use crate::context::Context;
 use crate::error::{ConfigError, Error};
-use crate::event::{Observers, What};
+use crate::event::{Observers, RunEnd};
 use crate::life::Slot;
 use crate::operation::{Answer, Function, Leaf, Operation};
 use crate::outcome::{Mark, Tail};
@@ -135,7 +135,7 @@ where
     async move {
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
-        core.emit(1, 0, || What::RunStarted);
+        core.begin();
         if let Some(error) = refuse(&core, &last, operation.check()) {
             return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
         }
@@ -233,8 +233,9 @@ fn close<E>(
     mark: Mark,
 ) -> Closed {
     let attempts = core.attempts();
-    // A refusal has taken no time that would be worth a look at the clock.
-    let elapsed = if attempts == 0 { core.elapsed_before_poll() } else { core.elapsed() };
+    // A refusal has taken no time that would be worth a look at the clock, and the end of an observed attempt had one.
+    let has_looked = attempts == 0 || core.is_observed();
+    let elapsed = if has_looked { core.elapsed_before_poll() } else { core.elapsed() };
     let mut stopped = frame.last.stopped();
     if let Some(error) = &mut error {
         // A failure that arrives together with the caller's cancellation is that cancellation, as far as the caller cares.
@@ -258,10 +259,8 @@ fn close<E>(
         (_, Verdict::Rejected { .. }) => Stopped::Rejected,
         _ => Stopped::Settled,
     });
-    core.emit(attempts.max(1), 0, || {
-        let error = error.map(|error| error.kind());
-        What::RunFinished { error, attempts, elapsed }
-    });
+    let end = error.map_or(RunEnd::Value(verdict), |error| RunEnd::Error(error.kind()));
+    core.finish(end, Some(stopped), attempts, elapsed);
     Closed { stopped, attempts, elapsed }
 }
 
@@ -285,6 +284,8 @@ impl<F: Future> Future for Race<'_, F> {
         let Seat { scope, slot } = this.seat;
         let core = scope.core;
         core.begin_poll();
+        #[cfg(feature = "tracing")]
+        let _entered = core.enter();
         if let Poll::Ready(outcome) = this.chain.poll(cx) {
             return Poll::Ready(Ok(outcome));
         }

@@ -129,8 +129,13 @@ impl<J> Settings for Judged<J> {
 
 impl<T: Send, E: Send, J: Judgement<T, E>> Policy<T, E> for Judged<J> {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
-        let outcome = next.call(call).await;
-        self.judgement.revise(call, outcome)
+        let outcome = next.call(call.as_judged()).await;
+        let mut untold = call.untold(outcome.verdict);
+        let outcome = self.judgement.revise(call, outcome);
+        if let Some(end) = &mut untold {
+            end.verdict = outcome.verdict;
+        }
+        outcome
     }
 }
 

@@ -75,9 +75,10 @@
 //! The examples on these pages run on a manual clock and take no time.
 //!
 //! # Features
-//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
-//! `tower` (a layer around any service), `server` (layers for hyper, tonic and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes axum's own types),
-//! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `serde` (settings from files, [`snapshot`]s as data), `full`.
+//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read), `tower` (a layer
+//! around any service), `server` (layers for hyper, tonic and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes
+//! axum's own types), `tracing` and `metrics` (observers), `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`),
+//! `serde` (settings from files, [`snapshot`]s as data), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -95,6 +96,10 @@ pub mod tower;
     allow(dead_code, unused_imports, reason = "each adapter to HTTP uses a part of it")
 )]
 mod http;
+#[cfg(feature = "tracing")]
+pub mod tracing;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod registry;
 pub mod standard;
 pub mod executor;
@@ -112,6 +117,7 @@ pub mod policy;
 mod run;
 mod outcome;
 pub mod event;
+mod transition;
 mod context;
 mod attempt;
 mod cancel;

@@ -53,6 +53,20 @@ impl Verdict {
         matches!(self, Verdict::Success | Verdict::Permanent)
     }
 
+    /// Its name in metrics and traces: "success", "transient", "fatal", "throttled", "permanent", "ignored" or "rejected".
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Success => "success",
+            Verdict::Transient => "transient",
+            Verdict::Fatal => "fatal",
+            Verdict::Throttled { .. } => "throttled",
+            Verdict::Permanent => "permanent",
+            Verdict::Ignored => "ignored",
+            Verdict::Rejected { .. } => "rejected",
+        }
+    }
+
     /// Whether the dependency failed: `Transient` and `Fatal`.
     #[must_use]
     pub fn is_failure(self) -> bool {

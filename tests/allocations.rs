@@ -10,6 +10,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::clock::Clock;
+use steadfast::event::Event;
 use steadfast::limit::RateLimiterConfig;
 use steadfast::policy::Policy;
 use steadfast::standard::StandardConfig;
@@ -186,6 +187,43 @@ fn a_pending_operation_without_a_limit_allocates_nothing_after_warming_up() {
 async fn a_pending_operation_under_a_limit_allocates_nothing_of_ours_on_tokios_clock() {
     let executor = Executor::builder("allocations").policies(chain()).build().unwrap();
     assert_eq!(allocations(|| finish(executor.run(pending_once)).unwrap()), 0);
+}
+
+#[test]
+fn an_observer_costs_no_allocation_for_any_event() {
+    let build = || {
+        let chain = (Retry::immediate(), Breaker::default(), Timeout::secs(2));
+        Executor::builder("allocations").policies(chain).unbudgeted().clock(Clock::manual())
+    };
+    let plain = build().build().unwrap();
+    let observe = |event: &Event| {
+        black_box(event.at);
+    };
+    let observed = build().observe(observe).build().unwrap();
+    assert_eq!(allocations(|| finish(observed.run(answer)).unwrap()), 0);
+    let failing = |_: Attempt| async { Err::<u32, _>(()) };
+    let without = allocations(|| finish(plain.run(failing)).unwrap_err());
+    assert_eq!(allocations(|| finish(observed.run(failing)).unwrap_err()), without);
+}
+
+/// Nothing in this process subscribes.
+#[cfg(feature = "tracing")]
+#[test]
+fn tracing_without_a_subscriber_builds_and_allocates_nothing() {
+    let builder = Executor::builder("allocations").policies(chain()).clock(Clock::manual());
+    let traced = builder.observe(steadfast::tracing::Tracing::new()).build().unwrap();
+    assert_eq!(allocations(|| finish(traced.run(answer)).unwrap()), 0);
+    assert!(!steadfast::event::Observer::is_enabled(&steadfast::tracing::Tracing::new()));
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn metrics_allocate_nothing_once_their_handles_are_there() {
+    let builder = Executor::builder("allocations").policies(chain()).clock(Clock::manual());
+    let measured = builder.observe(steadfast::metrics::Metrics::new()).build().unwrap();
+    // What is remembered of running attempts is in parts, and each run goes to the next one.
+    (0..100).for_each(|_| drop(finish(measured.run(answer))));
+    assert_eq!(allocations(|| finish(measured.run(answer)).unwrap()), 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use steadfast::budget::{Draw, First};
 use steadfast::chain::BoxPolicy;
 use steadfast::clock::{Clock, Deadline, ManualClock, Moment, Sleep};
 use steadfast::error::{BoxError, Full, Kind, Limit, Name, Opaque, Refusal};
-use steadfast::event::{Event, Observer, What};
+use steadfast::event::{CutOff, Event, Observer, RunEnd, RunId, What};
 use steadfast::executor::{AnyError, AnyValue, Builder, Erased, Report, Stopped, With};
 use steadfast::judge::{AttemptsFor, ByError, Classify, Judged, JudgedBy, RetryAfter, RetryIf};
 use steadfast::limit::{BulkheadConfig, BulkheadPermit, RateLimiterConfig};
@@ -50,6 +50,11 @@ fn settings_and_what_operators_see_can_go_anywhere() {
     owned::<Registry>();
     owned::<RegistryConfig>();
     owned::<ExecutorSnapshot>();
+    owned::<RunId>();
+    owned::<RunEnd>();
+    owned::<CutOff>();
+    owned::<steadfast::metrics::Metrics>();
+    owned::<steadfast::tracing::Tracing>();
 }
 
 #[test]

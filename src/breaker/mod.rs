@@ -29,6 +29,7 @@ mod thresholds;
 mod ticket;
 mod totals;
 mod transition;
+mod witness;
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::handle::Breaker;
 use super::ticket::{End as TicketEnd, Refused, Ticket};
+use super::witness::Witness;
 use crate::clock::Moment;
 use crate::error::{ConfigError, Error, Kind, Name};
 use crate::event::What;
@@ -167,10 +168,24 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     pub(super) fn acquire(&mut self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Call<'run, E>, Refused> {
         let core = self.breaker.core();
         let began = if core.needs_time() { self.call.now() } else { Moment::NEVER };
-        let ticket = core.try_acquire(|| self.call.now(), inner_limit)?;
+        let ticket = match core.pass() {
+            Some(ticket) => ticket,
+            None => self.acquire_otherwise(inner_limit)?,
+        };
         (self.ticket, self.began, self.started) = (ticket, began, self.call.scope().started());
         self.is_held = true;
         Ok(if ticket.is_trial() { self.call.as_trial() } else { self.call })
+    }
+
+    #[cold]
+    fn acquire_otherwise(&self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Ticket, Refused> {
+        let _telling = self.telling();
+        self.breaker.core().try_acquire(|| self.call.now(), inner_limit)
+    }
+
+    /// Until it is dropped, changes of state on this thread are this call's doing. Made for whatever may change the state.
+    fn telling(&self) -> Option<Telling<'_, 'run, E>> {
+        self.call.is_observed().then(|| Telling { held: self, witness: Witness::new() })
     }
 
     /// The error of a refusal. Not the outcome, and of the outcome only the tail below: a cold function that sees a whole one
@@ -179,7 +194,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     #[inline(never)]
     pub(super) fn refuse(&self, refused: Refused) -> Error<E> {
         let kind = refused.kind();
-        self.call.emit(|| What::Rejected { kind });
+        self.call.emit_by(self.breaker.name(), || What::Rejected { by: "breaker", kind });
         let mut error = Error::refused(kind);
         error.set_name(self.breaker.name());
         error
@@ -193,11 +208,20 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
         // Without another look at the clock, if the call was ready at once: time stands still within a poll. Not if it matters how
         // long it took.
         if verdict.is_answer() && self.ticket.is_of_closed() && !core.times_calls() {
-            core.settle_success(self.ticket, || self.call.now());
+            if !core.succeed_quietly(self.ticket, || self.call.now()) {
+                self.look();
+            }
         } else {
             self.settle_at_end(end_of(self.call, verdict));
         }
         self.call.streams()
+    }
+
+    /// A success has completed something that a rule has to be asked about.
+    #[cold]
+    fn look(&self) {
+        let _telling = self.telling();
+        self.breaker.core().look_at(self.ticket, self.call.now());
     }
 
     /// A result that outlives the run may still fail: leaves somebody behind who tells. (One that is a failure already counts
@@ -213,11 +237,13 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     #[cold]
     #[inline(never)]
     fn settle_at_end(&self, end: TicketEnd) {
+        let _telling = self.telling();
         settle(self.breaker, self.ticket, end, self.began, self.call.scope().core.look());
     }
 
     #[cold]
     fn abandon(&self) {
+        let _telling = self.telling();
         let scope = self.call.scope();
         let end = match scope.fate(self.call.number(), self.started) {
             Fate::Failed => TicketEnd::Failure,
@@ -234,6 +260,21 @@ impl<E> Drop for Held<'_, '_, E> {
     fn drop(&mut self) {
         if self.is_held {
             self.abandon();
+        }
+    }
+}
+
+/// Tells the observers of a call of the changes of state that it has made.
+struct Telling<'a, 'run, E> {
+    held: &'a Held<'a, 'run, E>,
+    witness: Witness,
+}
+
+impl<E> Drop for Telling<'_, '_, E> {
+    fn drop(&mut self) {
+        let Held { breaker, call, .. } = self.held;
+        for transition in self.witness.take() {
+            call.emit_by(breaker.name(), || What::Transition(transition));
         }
     }
 }

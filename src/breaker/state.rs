@@ -57,6 +57,7 @@ use super::streak::Streak;
 use super::tally::Tally;
 use super::ticket::{End, Kind, Refused, Ticket, Word};
 use super::transition::{Cause, Transition};
+use super::witness;
 
 /// A circuit breaker without its calls and its handle.
 #[derive(Debug)]
@@ -95,16 +96,22 @@ impl Core {
         now: impl FnOnce() -> Moment,
         inner_limit: impl FnOnce() -> Option<Duration>,
     ) -> Result<Ticket, Refused> {
-        let word = self.word();
-        if word.is_closed() {
-            return Ok(Ticket { word });
+        if let Some(ticket) = self.pass() {
+            return Ok(ticket);
         }
         let now = now();
-        let ticket = self.admit(word, now)?;
+        let ticket = self.admit(self.word(), now)?;
         if ticket.is_trial() {
             self.allow_time(ticket, now, inner_limit);
         }
         Ok(ticket)
+    }
+
+    /// Admits a call if the breaker is simply closed.
+    #[inline]
+    pub(crate) fn pass(&self) -> Option<Ticket> {
+        let word = self.word();
+        word.is_closed().then_some(Ticket { word })
     }
 
     /// Takes in how the call of `ticket` ended. The end of a call that was admitted in an earlier state changes
@@ -118,13 +125,6 @@ impl Core {
         } else {
             self.settle_otherwise(ticket, end, now);
         }
-    }
-
-    /// [`settle`](Core::settle) for the success of a call that was admitted by a closed breaker: asks for the time only if it counts
-    /// by time.
-    #[inline]
-    pub(crate) fn settle_success(&self, ticket: Ticket, now: impl Fn() -> Moment) {
-        self.count_success(ticket.word, now);
     }
 
     /// The same for a call that took as long as a slow one does.
@@ -322,12 +322,16 @@ impl Core {
     fn change(&self, cold: &mut Cold, config: &BreakerConfig, to: Kind, cause: Cause, at: Moment, now: Moment) {
         let word = self.word_locked(cold);
         let (from, to_state) = (word.state(), to.state());
-        if from != to_state && !config.listeners.is_empty() {
+        if from != to_state && (!config.listeners.is_empty() || witness::is_watching()) {
             let counts = self.counts_locked(cold, now);
             let span = || Duration::from_nanos(self.rare().span.load(Ordering::Relaxed));
             let open_for = (to == Kind::Open).then(span);
             let key = self.key.clone();
-            cold.transitions.push(Transition { from, to: to_state, cause, counts, at, open_for, key });
+            let transition = Transition { from, to: to_state, cause, counts, at, open_for, key };
+            witness::see(&transition);
+            if !config.listeners.is_empty() {
+                cold.transitions.push(transition);
+            }
         }
         let word = if to.counts() { self.begin_window(word) } else { word };
         self.state.store(word.next(to).0, Ordering::Release);
@@ -351,7 +355,7 @@ impl Core {
         }
         while let Some(transition) = cold.transitions.next() {
             drop(cold);
-            self.family.config().listeners.tell(&transition);
+            witness::blindly(|| self.family.config().listeners.tell(&transition));
             cold = self.cold();
         }
     }

@@ -73,6 +73,24 @@ pub enum Full {
 }
 
 impl Kind {
+    /// Its name in metrics and traces, without what it carries: "failed", "exhausted", "timed_out", "circuit_open" and so on.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Failed => "failed",
+            Kind::Exhausted { .. } => "exhausted",
+            Kind::TimedOut { .. } => "timed_out",
+            Kind::DeadlineExceeded => "deadline_exceeded",
+            Kind::Cancelled => "cancelled",
+            Kind::CircuitOpen { .. } => "circuit_open",
+            Kind::RateLimited { .. } => "rate_limited",
+            Kind::BulkheadFull { .. } => "bulkhead_full",
+            Kind::Overloaded => "overloaded",
+            Kind::ShutDown => "shut_down",
+            Kind::Misconfigured => "misconfigured",
+        }
+    }
+
     /// Whether a policy refused the call before the operation was started.
     #[must_use]
     pub fn is_rejection(self) -> bool {

@@ -17,6 +17,7 @@ use crate::clock::{Clock, Deadline};
 use crate::context::Context;
 use crate::drive::{Ended, drive};
 use crate::error::{Error, Name};
+use crate::event::{Event, What};
 use crate::life::Life;
 use crate::operation::{Answer, Function, Operation};
 use crate::policy::{Policy, Settings, Site};
@@ -270,6 +271,15 @@ impl<P> Executor<P> {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.0.life.waiting()
+    }
+
+    /// Tells the observers of something that is not part of a run.
+    pub(crate) fn tell(&self, what: What) {
+        let Setup { name, clock, observers, .. } = &self.0.setup;
+        if !observers.is_empty() {
+            let (executor, at) = (*name, clock.now());
+            observers.tell(&Event { executor, run: None, at, attempt: 0, hedge: 0, policy: None, what });
+        }
     }
 
     /// Runs an operation whose result outlives the run: the caller holds the tail until the result ends.

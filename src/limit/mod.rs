@@ -23,18 +23,54 @@ pub use self::bulkhead::{
     Bulkhead, BulkheadConfig, BulkheadPermit, DEFAULT_BULKHEAD_QUEUE, DEFAULT_BULKHEAD_WAIT, MAX_PERMITS,
 };
 pub use self::rate_limiter::{DEFAULT_RATE_QUEUE, MAX_FILL_TIME, MAX_RATE, RateLimiter, RateLimiterConfig};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use crate::clock::Moment;
 use crate::error::{Error, Kind, Name};
 use crate::event::What;
 use crate::policy::{Call, Outcome};
 
+/// Which limit does something, for events.
+#[derive(Clone, Copy)]
+struct By {
+    policy: &'static str,
+    name: Option<Name>,
+}
+
 /// The outcome of a call that a limit refuses.
 #[cold]
-fn refuse<T, E>(call: Call<'_, E>, kind: Kind, name: Option<Name>) -> Outcome<T, E> {
-    call.emit(|| What::Rejected { kind });
+fn refuse<T, E>(call: Call<'_, E>, kind: Kind, By { policy: by, name }: By) -> Outcome<T, E> {
+    call.emit_by(name, || What::Rejected { by, kind });
     let mut error = Error::refused(kind);
     error.set_name(name);
     Outcome::rejected(error)
+}
+
+/// Waits in line, and tells of a wait that is not over at once.
+async fn queue<E: Send, X: Send>(
+    call: Call<'_, E>,
+    By { policy: by, name }: By,
+    wait: impl Future<Output = Result<(), X>> + Send,
+) -> Result<(), X> {
+    let mut wait = pin!(wait);
+    let mut since = None;
+    poll_fn(|cx| {
+        let polled = wait.as_mut().poll(cx);
+        match (&polled, since) {
+            (Poll::Pending, None) if call.is_observed() => {
+                since = Some(call.now());
+                call.emit_by(name, || What::Queued { by });
+            }
+            (Poll::Ready(Ok(())), Some(since)) => {
+                call.emit_by(name, || What::Admitted { by, waited: call.now().since(since) });
+            }
+            _ => {}
+        }
+        polled
+    })
+    .await
 }
 
 /// Whether a call that waits may not go on: something outside is about to end it. It stays pending, and whoever ends it does

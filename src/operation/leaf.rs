@@ -5,13 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Answer, Operation};
 use crate::attempt::Attempt;
 use crate::error::{Error, Kind, Limit};
-use crate::event::What;
 use crate::outcome::Outcome;
 use crate::policy::{Call, Next};
 use crate::verdict::{Classified, Verdict, Worth};
@@ -51,12 +50,13 @@ impl<'a, T: Send, E: Send, O: Operation<T, E>> Next<T, E> for Leaf<'a, O> {
 
 /// One try: starts the operation when it is first polled, judges what it ends with, and says so if it unwinds.
 // By hand, as few fields as there are: an `async` block would be twice the size, in every chain.
-#[pin_project]
+#[pin_project(PinnedDrop)]
 struct Try<'a, 'run, E, O, S, F> {
     operation: &'a O,
     call: Call<'run, E>,
     /// Makes the future, whose type has no name.
     start: S,
+    /// Taken out at its end if somebody observes the run, who is told of one that is dropped before.
     #[pin]
     running: Option<F>,
 }
@@ -78,16 +78,16 @@ where
                 return Poll::Ready(Outcome::new(Err(used_up(call)), Verdict::Rejected { retry_after: None }));
             }
             call.mark_started();
-            let future = call.scope().blame(|| (this.start)(this.operation, call.attempt()));
+            let future = call.blame(|| (this.start)(this.operation, call.attempt()));
             this.running.set(Some(future));
         }
-        // Always there: it was set just above, and is never taken out.
-        let Some(running) = this.running.as_pin_mut() else { return Poll::Pending };
-        let outcome = ready!(call.scope().blame(|| running.poll(cx)));
+        // Always there: it was set just above, and is taken out only at its end.
+        let Some(running) = this.running.as_mut().as_pin_mut() else { return Poll::Pending };
+        let outcome = ready!(call.blame(|| running.poll(cx)));
         let outcome = this.operation.judge(call, outcome);
         if call.is_observed() {
             let (worth, wait) = outcome.verdict.parts();
-            observed(call, worth, wait);
+            finished(call, this.running, worth, wait);
         }
         Poll::Ready(outcome)
     }
@@ -107,8 +107,19 @@ fn used_up<E>(call: Call<'_, E>) -> Error<E> {
 /// it in memory, also where nobody looks.
 #[cold]
 #[inline(never)]
-fn observed<E>(call: Call<'_, E>, worth: Worth, wait: Option<Duration>) {
-    call.emit(|| What::AttemptFinished { verdict: worth.with_wait(wait) });
+fn finished<E, F>(call: Call<'_, E>, mut running: Pin<&mut Option<F>>, worth: Worth, wait: Option<Duration>) {
+    running.set(None);
+    call.attempt_finished(worth.with_wait(wait));
+}
+
+#[pinned_drop]
+impl<E, O, S, F> PinnedDrop for Try<'_, '_, E, O, S, F> {
+    #[inline(always)]
+    fn drop(self: Pin<&mut Self>) {
+        if self.call.is_observed() && self.running.is_some() {
+            self.call.attempt_abandoned();
+        }
+    }
 }
 
 /// A closure as an operation.

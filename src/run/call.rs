@@ -21,7 +21,7 @@ pub struct Call<'run, E> {
     which: Which,
 }
 
-/// Which try this is: number: 32 | .. | streams: 1 | trial: 1 | lane: 16.
+/// Which try this is: number: 32 | .. | judged: 1 | streams: 1 | trial: 1 | lane: 16.
 #[derive(Clone, Copy)]
 struct Which(u64);
 
@@ -54,6 +54,7 @@ impl Which {
 
 const TRIAL: u64 = 1 << 16;
 const STREAMS: u64 = 1 << 17;
+const JUDGED: u64 = 1 << 18;
 
 impl<'run, E> Call<'run, E> {
     #[inline]
@@ -180,10 +181,19 @@ impl<'run, E> Call<'run, E> {
         }
     }
 
-    /// Tells the observers of the executor. Without observers `what` is not built.
+    /// Tells the observers of the executor. Without observers `what` is not built. A policy that refuses a call tells them with
+    /// [`What::Rejected`]; the attempts, and the run itself, tell of themselves.
     #[inline]
     pub fn emit(&self, what: impl FnOnce() -> What) {
-        self.scope().core.emit(self.number(), self.hedge(), what);
+        self.emit_by(None, what);
+    }
+
+    /// [`emit`](Call::emit) by a policy that may have a name.
+    #[inline]
+    pub(crate) fn emit_by(&self, policy: Option<Name>, what: impl FnOnce() -> What) {
+        if self.is_observed() {
+            self.scope().core.tell(self.number(), self.hedge(), policy, what);
+        }
     }
 
     /// This try inside of `frame`, which may have errors of another type.
@@ -201,6 +211,17 @@ impl<'run, E> Call<'run, E> {
     /// This try as a trial.
     pub(crate) fn as_trial(self) -> Call<'run, E> {
         Call { which: Which(self.which.0 | TRIAL), ..self }
+    }
+
+    /// This try inside of a policy that judges, and tells of the end of the attempt.
+    #[inline]
+    pub(crate) fn as_judged(self) -> Call<'run, E> {
+        Call { which: Which(self.which.0 | JUDGED), ..self }
+    }
+
+    #[inline]
+    pub(super) fn is_judged(&self) -> bool {
+        self.which.0 & JUDGED != 0
     }
 
     #[inline]
@@ -229,7 +250,9 @@ impl<'run, E> Call<'run, E> {
     #[inline]
     pub(crate) fn mark_started(&self) {
         self.scope().mark_started(self.number());
-        self.emit(|| What::AttemptStarted);
+        if self.is_observed() {
+            self.attempt_started();
+        }
     }
 }
 

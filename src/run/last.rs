@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::cancel::Cause;
-use crate::error::{Error, Limit};
+use crate::error::Error;
+pub use crate::event::Stopped;
 use crate::verdict::Verdict;
 
 /// What the failed attempts of a run leave behind: the last error, typed, so that whoever ends the run from outside can
@@ -28,24 +28,6 @@ pub(crate) struct Spoken<E> {
     waits: Vec<(usize, Duration)>,
     /// How many errors each `attempts_for` has seen, by its address.
     counted: Vec<(usize, u32)>,
-}
-
-/// Why a run made no further attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stopped {
-    /// No policy asked for another attempt: the outcome was a success, or not worth one, or there is no retry.
-    Settled,
-    /// The outcome was worth another attempt, but something was used up.
-    Limit(Limit),
-    /// The operation cannot be sent again, for the reason given.
-    NotRepeatable(&'static str),
-    /// `attempts_for` had seen as many errors of its kind as it allows, or a policy forbade more.
-    Forbidden,
-    /// A policy refused the attempt.
-    Rejected,
-    /// The run was ended from outside.
-    Ended(Cause),
 }
 
 impl<E> Last<E> {

@@ -7,6 +7,7 @@ mod alarm;
 mod call;
 mod last;
 mod scope;
+mod watched;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -20,12 +21,13 @@ pub(crate) use self::last::Last;
 pub use self::last::Stopped;
 pub(crate) use self::scope::{Fate, Scope};
 pub use self::scope::{Frame, Reason};
+use self::watched::Watched;
 use crate::budget::Budget;
 use crate::cancel::Cause;
 use crate::clock::{Clock, Moment};
 use crate::context::Context;
 use crate::error::Name;
-use crate::event::{Event, Observers, What};
+use crate::event::Observers;
 use crate::life::Life;
 use crate::rng::Rng;
 
@@ -59,6 +61,7 @@ pub(crate) struct Core<'run> {
     start: AtomicU64,
     /// The nearest timer that was found waiting in this poll: an outer limit that is not nearer needs none of its own.
     armed: AtomicU64,
+    watched: Watched,
 }
 
 impl<'run> Core<'run> {
@@ -73,6 +76,7 @@ impl<'run> Core<'run> {
             now: AtomicU64::new(UNKNOWN),
             start: AtomicU64::new(UNKNOWN),
             armed: AtomicU64::new(UNKNOWN),
+            watched: Watched::not(),
         }
     }
 
@@ -88,12 +92,6 @@ impl<'run> Core<'run> {
     #[inline]
     pub(crate) fn life(&self) -> Option<&'run Arc<Life>> {
         self.setup.life.as_ref()
-    }
-
-    /// Whether anybody wants to see events.
-    #[inline]
-    pub(crate) fn is_observed(&self) -> bool {
-        !self.setup.observers.is_empty()
     }
 
     /// The operation is started in try `number`.
@@ -207,20 +205,6 @@ impl<'run> Core<'run> {
         } else {
             None
         }
-    }
-
-    #[inline]
-    pub(crate) fn emit(&self, attempt: u32, hedge: u32, what: impl FnOnce() -> What) {
-        if self.is_observed() {
-            self.tell(attempt, hedge, what);
-        }
-    }
-
-    /// The event is made where it lies: what was just written and is then moved waits for the writes.
-    #[cold]
-    #[inline(never)]
-    fn tell(&self, attempt: u32, hedge: u32, what: impl FnOnce() -> What) {
-        self.setup.observers.tell(&Event { executor: self.setup.name, attempt, hedge, what: what() });
     }
 
     /// The nearest timer that was found waiting since [`look_inside`](Core::look_inside).

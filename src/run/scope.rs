@@ -25,15 +25,6 @@ pub(crate) struct Scope<'run> {
     panicked: AtomicBool,
 }
 
-/// Forgotten unless the operation unwinds.
-struct Blame<'a, 'run>(&'a Scope<'run>);
-
-impl Drop for Blame<'_, '_> {
-    fn drop(&mut self) {
-        self.0.mark_panicked();
-    }
-}
-
 /// What a policy keeps in its own frame if it may drop what is inside of it, so that permits in there learn why.
 ///
 /// ```
@@ -189,19 +180,9 @@ impl<'run> Scope<'run> {
         }
     }
 
-    /// Runs a piece of the operation; if it unwinds, the scopes around learn that the operation is to blame.
-    #[inline(always)]
-    pub(crate) fn blame<R>(&self, piece: impl FnOnce() -> R) -> R {
-        let blame = Blame(self);
-        let done = piece();
-        #[expect(clippy::mem_forget, reason = "it has nothing to give back: it only runs on unwind")]
-        std::mem::forget(blame);
-        done
-    }
-
     /// The operation's own poll unwinds.
     #[cold]
-    fn mark_panicked(&self) {
+    pub(super) fn mark_panicked(&self) {
         self.around().for_each(|scope| scope.panicked.store(true, Relaxed));
     }
 
@@ -223,6 +204,16 @@ impl<'run> Scope<'run> {
             Reason::TimedOut if scope.number == number => Fate::Failed,
             Reason::TimedOut | Reason::Cancelled | Reason::DeadlineExceeded | Reason::ShutDown => Fate::Abandoned,
         }
+    }
+
+    /// Why what is inside was dropped, if a frame around it has said so.
+    #[cold]
+    pub(super) fn why(&self) -> Option<Reason> {
+        self.around().find_map(Scope::reason)
+    }
+
+    pub(super) fn has_panicked(&self) -> bool {
+        self.panicked.load(Relaxed)
     }
 
     fn reason(&self) -> Option<Reason> {

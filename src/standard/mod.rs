@@ -42,6 +42,7 @@ pub use self::config::{
     DEFAULT_TOTAL_TIMEOUT, StandardConfig,
 };
 use crate::error::ConfigError;
+use crate::event::What;
 use crate::executor::{Builder, Executor};
 
 impl Executor {
@@ -76,12 +77,14 @@ impl Builder<StandardChain> {
 
 /// What can be changed of an executor with the standard chain.
 impl Executor<StandardChain> {
-    /// Changes every number while calls go on: see [`StandardChain::reconfigure`].
+    /// Changes every number while calls go on: see [`StandardChain::reconfigure`]. The observers are told when it is done.
     ///
     /// # Errors
     /// If a number cannot work, or cannot be changed while the chain runs. Nothing has changed then.
     pub fn reconfigure(&self, config: StandardConfig) -> Result<(), ConfigError> {
-        self.policies().reconfigure(config)
+        self.policies().reconfigure(config)?;
+        self.tell(What::Reconfigured { by: "standard" });
+        Ok(())
     }
 
     /// The numbers that it has now.

@@ -427,7 +427,7 @@ fn every_refusal_is_an_event_and_carries_the_name() {
     let _busy = bulkhead.try_acquire().unwrap();
     let refused = clock.block_on(executor.run(|_| ready(Ok::<_, String>(())))).unwrap_err();
     assert_eq!(refused.to_string(), "pool: bulkhead full");
-    assert_eq!(recorder.events()[1], (1, What::Rejected { kind: FULL }));
+    assert_eq!(recorder.events()[1], (1, What::Rejected { by: "bulkhead", kind: FULL }));
     assert_eq!(bulkhead.try_acquire().unwrap_err().to_string(), "pool: bulkhead full");
     assert!(format!("{bulkhead:?}").contains("in_flight: 1"));
 }

@@ -1,17 +1,19 @@
 //! A user's callback that panics: who sees it, and that nothing is broken afterwards.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
+use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::clock::ManualClock;
 use steadfast::error::{Kind, Limit};
-use steadfast::event::Event;
+use steadfast::event::{CutOff, Event, RunEnd, What};
 use steadfast::judge::{attempts_for, classify, retry_after, retry_if};
+use steadfast::limit::BulkheadConfig;
 use steadfast::policy::{Policy, Settings};
-use steadfast::{Error, Executor, Retry, Timeout, Verdict, try_do};
+use steadfast::{Breaker, Bulkhead, Error, Executor, Hedge, Retry, Timeout, Verdict, try_do};
 
-use crate::support::{Recorder, at_rest, exhausted, secs};
+use crate::support::{Recorder, at_rest, exhausted, ms, secs};
 
 /// Panics at the first time that it is asked.
 #[derive(Clone, Default)]
@@ -58,6 +60,42 @@ fn is_contained<P: Policy<(), &'static str> + Settings>(policies: P, observer: i
 fn callback_panics() {
     is_contained(Retry::immediate().on_retry(|_| panic!("each time")), Recorder::default());
     is_contained(Retry::immediate(), |_: &Event| panic!("each time"));
+}
+
+/// Case `callback-panics`, for every kind of event: the state is changed, the place of the trial free, and the next call works.
+#[test]
+fn an_observer_that_panics_at_every_event_harms_nothing() {
+    let (clock, _) = at_rest();
+    let (breaker, bulkhead) = (trips_at_once(), Bulkhead::with(BulkheadConfig::new(2).queue(1)));
+    let chain = (Retry::fixed(secs(1)), Hedge::after(ms(1)), breaker.clone(), bulkhead.clone(), Timeout::secs(2));
+    let kinds = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&kinds);
+    let observer = move |event: &Event| {
+        seen.lock().unwrap().push(std::mem::discriminant(&event.what));
+        resume_unwind(Box::new("each time"))
+    };
+    let builder = Executor::builder("bomb").policies(chain).unbudgeted().clock(&clock);
+    let executor = builder.observe(observer).build().unwrap();
+    let error = clock.block_on(executor.run(|_| async { Err::<(), _>("down") })).unwrap_err();
+    assert_eq!(error.last(), Some(&"down"));
+    assert_eq!((breaker.state(), bulkhead.in_flight(), bulkhead.queued()), (State::Open, 0, 0));
+    clock.advance(secs(5));
+    let slow = executor.run(|attempt| {
+        let answer = clock.clock().sleep(ms(10));
+        async move {
+            answer.await;
+            Ok::<_, &str>(attempt.number())
+        }
+    });
+    assert_eq!(clock.block_on(slow).unwrap(), 1);
+    assert_eq!((breaker.state(), bulkhead.in_flight(), clock.sleepers()), (State::Closed, 0, 0));
+    let mut kinds = kinds.lock().unwrap().clone();
+    kinds.dedup();
+    assert!(kinds.len() > 8, "{kinds:?}");
+}
+
+fn trips_at_once() -> Breaker {
+    Breaker::new(BreakerConfig::default().rule(TripRule::consecutive(1)).open_for(secs(5)))
 }
 
 #[test]
@@ -146,7 +184,7 @@ fn a_panic_in_the_operation_reaches_the_caller_at_every_place() {
 }
 
 #[test]
-fn listeners_of_earlier_attempts_have_heard_and_none_hears_of_the_panicking_one() {
+fn observers_hear_of_earlier_attempts_of_the_one_that_panics_and_of_the_end() {
     let (clock, _) = at_rest();
     let recorder = Recorder::default();
     let builder = Executor::builder("bomb").policies(Retry::fixed(secs(1)));
@@ -157,8 +195,9 @@ fn listeners_of_earlier_attempts_have_heard_and_none_hears_of_the_panicking_one(
     });
     assert!(catch_unwind(AssertUnwindSafe(|| clock.block_on(run))).is_err());
     let seen = recorder.events();
-    assert_eq!(seen.len(), 5, "{seen:?}");
-    assert_eq!(seen[4], (2, steadfast::event::What::AttemptStarted));
+    let end = What::RunFinished { end: RunEnd::Panicked, stopped: None, attempts: 2, elapsed: secs(1) };
+    let last = [(2, What::AttemptStarted), (2, What::AttemptAbandoned { why: CutOff::Panicked }), (2, end)];
+    assert_eq!(seen[4..], last, "{seen:?}");
 }
 
 #[test]

@@ -5,12 +5,19 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use steadfast::error::{Kind, Limit, Name};
+use steadfast::event::Event;
 use steadfast::executor::Stopped;
+use steadfast::limit::{BulkheadConfig, RateLimiterConfig};
+use steadfast::metrics::Metrics;
 use steadfast::operation::{Fault, nested};
-use steadfast::{CancellationToken, Cause, Context, Executor, Retry, Timeout, faults, op, try_op};
+use steadfast::tracing::Tracing;
+use steadfast::{
+    Breaker, Bulkhead, CancellationToken, Cause, Context, Executor, Hedge, RateLimiter, Retry, Timeout, faults, op,
+    try_op,
+};
 
 use crate::policies::Refuses;
-use crate::support::{Script, at_rest, beside, err, exhausted, ok, pending_times, secs, timed_out};
+use crate::support::{Script, at_rest, beside, err, exhausted, ms, ok, pending_times, secs, timed_out};
 
 fn down(_: steadfast::Attempt) -> std::future::Ready<Result<(), &'static str>> {
     std::future::ready(Err("down"))
@@ -338,6 +345,50 @@ fn leftover_timers_after_drop() {
         }
     }
     assert_eq!(clock.sleepers(), 0);
+}
+
+/// A chain of everything that waits, remembers or watches.
+fn everything() -> (Retry, Hedge, RateLimiter, Bulkhead, Breaker, Timeout) {
+    let limiter = RateLimiter::new(RateLimiterConfig::per_second(1).max_wait(secs(5)));
+    let bulkhead = Bulkhead::with(BulkheadConfig::new(1).queue(5));
+    (Retry::fixed(secs(1)), Hedge::after(ms(0)), limiter, bulkhead, Breaker::default(), Timeout::secs(5))
+}
+
+/// Case `leftover-timers-after-drop`, with everything in the chain and observers around it.
+#[test]
+fn ten_thousand_executors_leave_no_timer_and_no_observer() {
+    let (clock, _) = at_rest();
+    let watched = Arc::new(());
+    for n in 0..10_000 {
+        let alive = Arc::clone(&watched);
+        let builder = Executor::builder("leftover").policies(everything()).clock(&clock);
+        let builder = builder.observe(move |_: &Event| drop(alive.clone())).observe(Metrics::new());
+        let executor = builder.observe(Tracing::new()).build().unwrap();
+        if n % 2 == 0 {
+            // The first lane runs, the second one waits in line.
+            let mut run = tokio_test::task::spawn(executor.run(|_| pending::<Result<(), ()>>()));
+            assert!(run.poll().is_pending());
+            assert!(clock.sleepers() > 0);
+        }
+    }
+    assert_eq!((clock.sleepers(), Arc::strong_count(&watched)), (0, 1));
+}
+
+#[test]
+fn ten_thousand_executors_leave_no_task() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for n in 0..10_000 {
+            let executor = Executor::builder("leftover").policies(everything()).build().unwrap();
+            if n % 2 == 0 {
+                let mut run = tokio_test::task::spawn(executor.run(|_| pending::<Result<(), ()>>()));
+                assert!(run.poll().is_pending());
+            }
+        }
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+    });
+    // A timer or a task that was left would be waited for, or dropped here with what it holds.
+    runtime.shutdown_timeout(std::time::Duration::ZERO);
 }
 
 #[test]

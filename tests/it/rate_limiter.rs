@@ -496,7 +496,7 @@ fn every_refusal_is_an_event_and_carries_the_name() {
     }
     let refused = clock.block_on(executor.run(|_| async { Ok::<_, String>(()) })).unwrap_err();
     assert_eq!(refused.to_string(), "quota: rate limited, free in 1 s");
-    let rejected = What::Rejected { kind: limited(secs(1)) };
+    let rejected = What::Rejected { by: "rate_limiter", kind: limited(secs(1)) };
     assert_eq!(recorder.events().iter().filter(|(_, what)| *what == rejected).count(), 3);
     assert_eq!(limiter.try_acquire().unwrap_err().to_string(), "quota: rate limited, free in 1 s");
     assert!(format!("{limiter:?}").contains("quota"));

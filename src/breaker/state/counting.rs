@@ -7,7 +7,7 @@ use super::{Core, Kind};
 use crate::breaker::config::BreakerConfig;
 use crate::breaker::tally::{Place, Recorded};
 use crate::breaker::thresholds::Thresholds;
-use crate::breaker::ticket::Word;
+use crate::breaker::ticket::{Ticket, Word};
 use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Cause, Counts};
 use crate::clock::Moment;
@@ -26,6 +26,18 @@ impl Core {
         if self.add_success(word, &now) != Recorded::Quietly {
             self.look(word, now());
         }
+    }
+
+    /// Counts the success of a call of a closed breaker, and asks for the time only if it counts by time. If it says no, the rules
+    /// have to be [looked at](Core::look_at).
+    #[inline]
+    pub(crate) fn succeed_quietly(&self, ticket: Ticket, now: impl Fn() -> Moment) -> bool {
+        self.add_success(ticket.word, now) == Recorded::Quietly
+    }
+
+    #[cold]
+    pub(crate) fn look_at(&self, ticket: Ticket, now: Moment) {
+        self.look(ticket.word, now);
     }
 
     pub(super) fn count_failure(&self, word: Word, now: Moment) {

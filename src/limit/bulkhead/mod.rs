@@ -18,7 +18,7 @@ pub use self::handle::Bulkhead;
 pub use self::permit::BulkheadPermit;
 use self::permit::Held;
 use self::wait::wait;
-use super::{is_over, refuse};
+use super::{By, is_over, queue, refuse};
 use crate::error::{Full, Kind};
 use crate::policy::{Call, Next, Outcome, Policy};
 use crate::run::Alarm;
@@ -123,13 +123,18 @@ impl Bulkhead {
         Box::pin(async move {
             let core = call.scope().core;
             let timer = Alarm::new(call.scope(), core.look() + self.max_wait());
-            wait(self.shared_permits(), self.queue(), || is_over(call, core.look()), timer).await
+            let wait = wait(self.shared_permits(), self.queue(), || is_over(call, core.look()), timer);
+            queue(call, self.by(), wait).await
         })
     }
 
     #[cold]
     fn refuse<T, E>(&self, call: Call<'_, E>, why: Full) -> Outcome<T, E> {
-        refuse(call, Kind::BulkheadFull { why }, self.name())
+        refuse(call, Kind::BulkheadFull { why }, self.by())
+    }
+
+    fn by(&self) -> By {
+        By { policy: "bulkhead", name: self.name() }
     }
 }
 

@@ -17,7 +17,7 @@ pub use self::config::{DEFAULT_RATE_QUEUE, MAX_FILL_TIME, MAX_RATE, RateLimiterC
 use self::gate::{Asked, Held};
 pub use self::handle::RateLimiter;
 use self::wait::{Waits, wait};
-use super::{is_over, refuse};
+use super::{By, is_over, queue, refuse};
 use crate::clock::Moment;
 use crate::error::Kind;
 use crate::policy::{Call, Next, Outcome, Policy};
@@ -34,7 +34,7 @@ impl<T: Send, E: Send> Policy<T, E> for RateLimiter {
                     ControlFlow::Break(at_once) => at_once,
                 };
                 if let Err(retry_after) = waited {
-                    return refuse(call, Kind::RateLimited { retry_after }, self.name());
+                    return refuse(call, Kind::RateLimited { retry_after }, self.by());
                 }
             }
             next.call(call).await
@@ -57,7 +57,12 @@ impl RateLimiter {
         if !self.may_wait(held, until, now) {
             return ControlFlow::Break(self.settle(held, weight, now));
         }
-        ControlFlow::Continue(Box::pin(wait(self.gate(), Asked { weight, until }, self.most(), InRun(call))))
+        let wait = wait(self.gate(), Asked { weight, until }, self.most(), InRun(call));
+        ControlFlow::Continue(Box::pin(queue(call, self.by(), wait)))
+    }
+
+    fn by(&self) -> By {
+        By { policy: "rate_limiter", name: self.name() }
     }
 }
 

@@ -1,0 +1,223 @@
+//! What observers are told of a run: the two ends of it, and those of its attempts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::{Call, Core, Reason};
+use crate::cancel::Cause;
+use crate::error::Name;
+use crate::event::{CutOff, Event, RunEnd, RunId, Stopped, What};
+use crate::verdict::Verdict;
+
+/// The id of the run while somebody observes it, and two bits; 0 if nobody does, before it starts and after it is finished.
+pub(super) struct Watched(AtomicU64);
+
+impl Watched {
+    /// By nobody.
+    #[inline]
+    pub(super) const fn not() -> Watched {
+        Watched(AtomicU64::new(0))
+    }
+
+    #[inline]
+    fn is_observed(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+
+    fn run(&self) -> Option<RunId> {
+        RunId::new(self.0.load(Relaxed) & !(UNTOLD | PANICKED))
+    }
+
+    fn has(&self, bit: u64) -> bool {
+        self.0.load(Relaxed) & bit != 0
+    }
+
+    fn set(&self, bit: u64, to: bool) {
+        let before = self.0.load(Relaxed);
+        self.0.store(if to { before | bit } else { before & !bit }, Relaxed);
+    }
+}
+
+impl Core<'_> {
+    /// Whether anybody wants to see events.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.watched.is_observed()
+    }
+
+    /// Enters the span of the run, if an observer keeps one, until what it gives is dropped.
+    #[cfg(feature = "tracing")]
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<Entered> {
+        if self.is_observed() { self.enter_observed() } else { None }
+    }
+
+    #[cfg(feature = "tracing")]
+    #[cold]
+    fn enter_observed(&self) -> Option<Entered> {
+        let span = self.setup.observers.span(self.watched.run()?)?;
+        span.with_subscriber(|(id, subscriber)| subscriber.enter(id));
+        Some(Entered(span))
+    }
+
+    /// The run starts.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        if !self.setup.observers.is_empty() {
+            self.begin_observed();
+        }
+    }
+
+    #[cold]
+    fn begin_observed(&self) {
+        if self.setup.observers.are_enabled() {
+            self.watched.0.store(RunId::next().get(), Relaxed);
+            self.tell(1, 0, None, || What::RunStarted);
+        }
+    }
+
+    /// Tells the observers, of whom there are some. The event is made where it lies: what was just written and is then moved
+    /// waits for the writes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tell(&self, attempt: u32, hedge: u32, policy: Option<Name>, what: impl FnOnce() -> What) {
+        let (executor, run, at) = (self.setup.name, self.watched.run(), self.now());
+        self.setup.observers.tell(&Event { executor, run, at, attempt, hedge, policy, what: what() });
+    }
+
+    /// The run is over. Nothing is told after this.
+    pub(crate) fn finish(&self, end: RunEnd, stopped: Option<Stopped>, attempts: u32, elapsed: Duration) {
+        if self.is_observed() {
+            self.tell(self.tries().max(1), 0, None, || What::RunFinished { end, stopped, attempts, elapsed });
+            self.watched.0.store(0, Relaxed);
+        }
+    }
+
+    /// The run ends without anybody to finish it.
+    #[cold]
+    fn finish_dropped(&self) {
+        let elapsed = self.elapsed();
+        let end = if self.watched.has(PANICKED) { RunEnd::Panicked } else { RunEnd::Dropped };
+        self.finish(end, None, self.attempts(), elapsed);
+    }
+}
+
+/// Everything that the run held is gone before this.
+impl Drop for Core<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_observed() {
+            self.finish_dropped();
+        }
+    }
+}
+
+impl<'run, E> Call<'run, E> {
+    fn watched(&self) -> &'run Watched {
+        &self.scope().core.watched
+    }
+
+    #[cold]
+    pub(super) fn attempt_started(&self) {
+        self.watched().set(PANICKED, false);
+        self.emit(|| What::AttemptStarted);
+    }
+
+    /// The operation has ended, with a verdict that a policy around it may revise: then that policy tells.
+    pub(crate) fn attempt_finished(&self, verdict: Verdict) {
+        // The operation may have taken long within this poll.
+        self.scope().core.look();
+        if self.is_judged() {
+            self.watched().set(UNTOLD, true);
+        } else {
+            self.emit(|| What::AttemptFinished { verdict });
+        }
+    }
+
+    /// The operation is dropped before its end. One that has panicked was told of.
+    #[cold]
+    pub(crate) fn attempt_abandoned(&self) {
+        let scope = self.scope();
+        if scope.has_panicked() {
+            return;
+        }
+        let why = match scope.why() {
+            None => CutOff::Dropped,
+            Some(Reason::TimedOut) => CutOff::TimedOut,
+            Some(Reason::LostRace) => CutOff::LostRace,
+            Some(Reason::Cancelled) => CutOff::Ended(Cause::Cancelled),
+            Some(Reason::DeadlineExceeded) => CutOff::Ended(Cause::DeadlineExceeded),
+            Some(Reason::ShutDown) => CutOff::Ended(Cause::ShutDown),
+        };
+        scope.core.look();
+        self.emit(|| What::AttemptAbandoned { why });
+    }
+
+    #[cold]
+    fn attempt_panicked(&self) {
+        self.scope().mark_panicked();
+        if self.is_observed() {
+            self.watched().set(PANICKED, true);
+            self.scope().core.look();
+            self.emit(|| What::AttemptAbandoned { why: CutOff::Panicked });
+        }
+    }
+
+    /// Runs a piece of the operation; if it unwinds, the scopes around learn that the operation is to blame.
+    #[inline(always)]
+    pub(crate) fn blame<R>(&self, piece: impl FnOnce() -> R) -> R {
+        let blame = Blame(*self);
+        let done = piece();
+        #[expect(clippy::mem_forget, reason = "it has nothing to give back: it only runs on unwind")]
+        std::mem::forget(blame);
+        done
+    }
+
+    /// For the outermost policy that judges: the end of the attempt that nobody was told of, if there is one.
+    #[inline]
+    pub(crate) fn untold(&self, verdict: Verdict) -> Option<Untold<'run, E>> {
+        (self.is_observed() && !self.is_judged() && self.watched().has(UNTOLD)).then(|| {
+            self.watched().set(UNTOLD, false);
+            Untold { call: *self, verdict }
+        })
+    }
+}
+
+/// The span of a run while it is polled: left when it is dropped.
+#[cfg(feature = "tracing")]
+pub(crate) struct Entered(std::sync::Arc<::tracing::Span>);
+
+#[cfg(feature = "tracing")]
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.with_subscriber(|(id, subscriber)| subscriber.exit(id));
+    }
+}
+
+/// Forgotten unless the operation unwinds.
+struct Blame<'run, E>(Call<'run, E>);
+
+impl<E> Drop for Blame<'_, E> {
+    fn drop(&mut self) {
+        self.0.attempt_panicked();
+    }
+}
+
+/// The end of an attempt that is being judged. Told when it is dropped, also if a judgement panics.
+pub(crate) struct Untold<'run, E> {
+    call: Call<'run, E>,
+    pub(crate) verdict: Verdict,
+}
+
+impl<E> Drop for Untold<'_, E> {
+    fn drop(&mut self) {
+        let verdict = self.verdict;
+        self.call.emit(|| What::AttemptFinished { verdict });
+    }
+}
+
+/// An attempt has ended, and a policy that judges it has yet to tell.
+const UNTOLD: u64 = 1 << 62;
+
+/// The operation of the last attempt has panicked.
+const PANICKED: u64 = 1 << 63;
