@@ -71,7 +71,7 @@
 //!
 //! # Features
 //! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
-//! `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
+//! `tonic` (gRPC: statuses that know their verdict, and a layer for clients), `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -79,6 +79,10 @@
 // In the order in which a call meets them; a module imports only modules that are listed below it.
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "tonic")]
+pub mod tonic;
+#[cfg(any(feature = "reqwest", feature = "tonic"))]
+mod causes;
 pub mod executor;
 mod drive;
 pub mod chain;

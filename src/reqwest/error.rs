@@ -5,9 +5,9 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use super::causes::find;
 use super::judge;
 use crate::cancel::Cause;
+use crate::causes::find;
 use crate::error::Kind;
 use crate::verdict::{Classified, Verdict};
 

@@ -208,7 +208,6 @@
 mod body;
 mod body_timeout;
 mod buffer;
-mod causes;
 mod client;
 mod error;
 mod judge;

@@ -53,4 +53,8 @@ mod seed_004;
 mod snippets;
 mod support;
 mod timeout;
+mod tonic;
+#[path = "../../examples/grpc/echo.rs"]
+mod tonic_echo;
+mod tonic_server;
 mod verdict_table;
