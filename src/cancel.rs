@@ -50,7 +50,10 @@ struct Sources {
 }
 
 impl Cancellation {
-    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
+    #[cfg_attr(
+        not(any(feature = "reqwest", feature = "tower")),
+        allow(dead_code, reason = "only adapters hold what outlives a run")
+    )]
     pub(crate) fn new(
         caller: Option<CancellationToken>,
         life: Option<Arc<Life>>,

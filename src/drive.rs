@@ -96,9 +96,14 @@ where
 }
 
 /// What came of a run, with more detail than its result.
-pub(crate) struct Ended<T, E> {
+#[allow(unnameable_types, unreachable_pub, reason = "the sealed traits of adapters name it, where there are any")]
+#[derive(Debug)]
+pub struct Ended<T, E> {
     pub(crate) result: Result<T, Error<E>>,
-    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
+    #[cfg_attr(
+        not(any(feature = "reqwest", feature = "tower")),
+        allow(dead_code, reason = "only adapters hold what outlives a run")
+    )]
     pub(crate) tail: Tail,
     pub(crate) stopped: Stopped,
     pub(crate) attempts: u32,

@@ -114,12 +114,16 @@ impl<J> Judged<J> {
     fn new(name: &'static str, judgement: J) -> Judged<J> {
         Judged { name, judgement, refused: None }
     }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.refused.clone().map_or(Ok(()), Err)
+    }
 }
 
 impl<J> Settings for Judged<J> {
     fn validate(&self, site: &mut Site<'_>) -> Result<(), ConfigError> {
         site.judges(self.name);
-        self.refused.clone().map_or(Ok(()), Err)
+        self.check()
     }
 }
 
@@ -139,6 +143,13 @@ pub(crate) mod sealed {
     pub trait Judgement<T, E>: Send + Sync {
         /// The outcome with the verdict that it is worth.
         fn revise(&self, call: Call<'_, E>, outcome: Outcome<T, E>) -> Outcome<T, E>;
+    }
+}
+
+/// A judging policy, where an adapter has no place for a policy.
+impl<T, E, J: Judgement<T, E>> Judgement<T, E> for Judged<J> {
+    fn revise(&self, call: Call<'_, E>, outcome: Outcome<T, E>) -> Outcome<T, E> {
+        self.judgement.revise(call, outcome)
     }
 }
 

@@ -81,8 +81,14 @@
 pub mod reqwest;
 #[cfg(feature = "tonic")]
 pub mod tonic;
-#[cfg(any(feature = "reqwest", feature = "tonic"))]
-mod causes;
+#[cfg(feature = "tower")]
+pub mod tower;
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+#[cfg_attr(
+    not(all(feature = "reqwest", feature = "tower")),
+    allow(dead_code, unused_imports, reason = "each adapter to HTTP uses a part of it")
+)]
+mod http;
 pub mod executor;
 mod drive;
 pub mod chain;

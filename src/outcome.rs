@@ -164,7 +164,10 @@ impl Tail {
     }
 
     /// When the result has to have ended, and the limit that says so.
-    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
+    #[cfg_attr(
+        not(any(feature = "reqwest", feature = "tower")),
+        allow(dead_code, reason = "only adapters hold what outlives a run")
+    )]
     pub(crate) fn limit(&self) -> Option<(Moment, Duration)> {
         self.0.as_ref()?.limit
     }

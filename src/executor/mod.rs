@@ -266,7 +266,10 @@ impl<P> Executor<P> {
     }
 
     /// Runs an operation whose result outlives the run: the caller holds the tail until the result ends.
-    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
+    #[cfg_attr(
+        not(any(feature = "reqwest", feature = "tower")),
+        allow(dead_code, reason = "only adapters hold what outlives a run")
+    )]
     pub(crate) async fn stream<T, E, O>(&self, cx: &Context, operation: O) -> Ended<T, E>
     where
         T: Send,
@@ -278,7 +281,10 @@ impl<P> Executor<P> {
     }
 
     /// The merged token of what outlives a run with this context.
-    #[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "only adapters hold what outlives a run"))]
+    #[cfg_attr(
+        not(any(feature = "reqwest", feature = "tower")),
+        allow(dead_code, reason = "only adapters hold what outlives a run")
+    )]
     pub(crate) fn cancellation(&self, cx: &Context) -> Cancellation {
         let at = cx.deadline_on(self.clock());
         let deadline = (!at.is_never()).then(|| Deadline::new(self.clock().clone(), at));

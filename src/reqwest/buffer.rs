@@ -11,10 +11,10 @@ use http_body::{Body as _, Frame, SizeHint};
 use pin_project::pin_project;
 use reqwest::{Body, Response};
 
-use super::body::{Guarded, Rules};
-use super::error::{BodyError, GivenUp};
+use super::body::OfReqwest;
 use super::response::{join, split};
 use crate::error::BoxError;
+use crate::http::{BodyError, GivenUp, Guarded, Rules};
 use crate::policy::Tail;
 
 /// The same response with all of its body there, unless that has more than `most` bytes, breaks off or takes too long.
@@ -25,7 +25,8 @@ pub(super) async fn buffer(response: Response, most: usize, rules: Rules) -> Res
     }
     let attempts = rules.attempts;
     let trailers = Arc::default();
-    let capped = Capped { inner: Guarded::new(body, rules, Tail::default()), left: most, most, attempts, trailers };
+    let inner = Guarded::new(body, rules, Tail::default(), OfReqwest);
+    let capped = Capped { inner, left: most, most, attempts, trailers };
     let trailers = Arc::clone(&capped.trailers);
     // reqwest collects it, and makes of an error what any reader of a body gets.
     let whole = Response::from(http::Response::new(Body::wrap(capped))).bytes().await;

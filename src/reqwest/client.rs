@@ -7,15 +7,14 @@ use futures::future::BoxFuture;
 use http::Method;
 use reqwest::{IntoUrl, Request, Response, Url};
 
-use super::body::Rules;
-use super::body_timeout::BodyTimeout;
 use super::error::Error;
 use super::operation::Exchange;
 use super::options::{ClientOptions, Options};
 use super::request::RequestBuilder;
-use super::response::{NotRepeated, Remains, guard};
+use super::response::{Remains, guard};
 use crate::context::Context;
 use crate::executor::{Executor, Stopped};
+use crate::http::{BodyTimeout, NotRepeated, Rules};
 use crate::policy::Policy;
 
 /// A [`reqwest::Client`] that sends every request through the chain of an [`Executor`]. Clones are cheap, and share both.

@@ -1,28 +1,7 @@
-//! What an answer, or the lack of one, is worth. Pure: nothing here looks at a clock or at the network.
+//! What the lack of an answer is worth. Pure: nothing here looks at a clock or at the network.
 
-use std::time::Duration;
-
-use http::StatusCode;
-
-use super::error::{BodyError, GivenUp};
-use crate::causes::{causes, find, sign, was_not_processed};
+use crate::http::{BodyError, GivenUp, causes, find, sign, status, was_not_processed};
 use crate::verdict::Verdict;
-
-/// The verdict on an answer, given the pause that it asks for. Below 400 a pause means nothing: a 202 says with it when to
-/// look again.
-pub(super) fn status(status: StatusCode, retry_after: Option<Duration>) -> Verdict {
-    if status < StatusCode::BAD_REQUEST {
-        return Verdict::Success;
-    }
-    match status {
-        StatusCode::TOO_MANY_REQUESTS => Verdict::Throttled { retry_after },
-        _ if retry_after.is_some() => Verdict::Throttled { retry_after },
-        StatusCode::REQUEST_TIMEOUT => Verdict::Transient,
-        StatusCode::NOT_IMPLEMENTED => Verdict::Permanent,
-        _ if status.is_server_error() => Verdict::Transient,
-        _ => Verdict::Permanent,
-    }
-}
 
 /// The verdict on an exchange that ended without an answer, or in the middle of one.
 pub(super) fn error(error: &reqwest::Error) -> Verdict {
@@ -74,6 +53,7 @@ pub(super) fn nothing_was_sent(error: &reqwest::Error) -> bool {
 mod tests {
     use std::error::Error as StdError;
     use std::io;
+    use std::time::Duration;
 
     use futures::FutureExt;
     use reqwest::{Body, Response};
@@ -81,33 +61,11 @@ mod tests {
     use super::*;
     use crate::cancel::Cause;
 
-    const PAUSE: Option<Duration> = Some(Duration::from_secs(7));
-
     /// What reading a response ends with whose body fails with `cause`.
     fn reading(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> reqwest::Error {
         let failing = futures::stream::iter([Err::<bytes::Bytes, _>(cause.into())]);
         let response = Response::from(http::Response::new(Body::wrap_stream(failing)));
         response.bytes().now_or_never().unwrap().unwrap_err()
-    }
-
-    #[test]
-    fn an_answer_is_worth_what_its_status_says() {
-        for code in [100, 200, 202, 204, 301, 304] {
-            let code = StatusCode::from_u16(code).unwrap();
-            assert_eq!(status(code, None), Verdict::Success, "{code}");
-            assert_eq!(status(code, PAUSE), Verdict::Success, "{code} with Retry-After");
-        }
-        for code in [408, 500, 502, 503, 504, 507, 529] {
-            assert_eq!(status(StatusCode::from_u16(code).unwrap(), None), Verdict::Transient, "{code}");
-        }
-        for code in [400, 401, 403, 404, 409, 422, 501] {
-            assert_eq!(status(StatusCode::from_u16(code).unwrap(), None), Verdict::Permanent, "{code}");
-        }
-        let throttled = Verdict::Throttled { retry_after: PAUSE };
-        for code in [403, 408, 413, 429, 500, 501, 503] {
-            assert_eq!(status(StatusCode::from_u16(code).unwrap(), PAUSE), throttled, "{code} with Retry-After");
-        }
-        assert_eq!(status(StatusCode::TOO_MANY_REQUESTS, None), Verdict::Throttled { retry_after: None });
     }
 
     #[test]

@@ -206,21 +206,17 @@
 //! [`body_with`]: RequestBuilder::body_with
 
 mod body;
-mod body_timeout;
 mod buffer;
 mod client;
 mod error;
 mod judge;
 mod operation;
 mod options;
-mod repeat;
 mod request;
 mod response;
-mod retry_after;
 mod upload;
 
-pub use self::body_timeout::{BodyTimeout, DEFAULT_IDLE_LIMIT};
 pub use self::client::Client;
-pub use self::error::{BodyError, Error};
+pub use self::error::Error;
 pub use self::request::{RequestBuilder, RequestBuilderExt};
-pub use self::response::{NotRepeated, ResponseExt};
+pub use crate::http::{BodyError, BodyTimeout, DEFAULT_IDLE_LIMIT, NotRepeated, ResponseExt};

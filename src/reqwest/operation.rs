@@ -3,18 +3,16 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::select;
-use http::StatusCode;
-use reqwest::{Client, Request, Response, Version};
+use reqwest::{Client, Request, Response};
 
-use super::body::Rules;
 use super::options::{MakeBody, Options};
-use super::repeat::Repeat;
-use super::{buffer, judge, retry_after, upload};
+use super::response::split;
+use super::{buffer, judge, upload};
 use crate::attempt::Attempt;
 use crate::cancel::Cancellation;
 use crate::clock::Clock;
 use crate::error::{ConfigError, Error};
+use crate::http::{NO_COPY, Repeat, Rules, answer, did_nothing, discard};
 use crate::operation::Operation;
 use crate::policy::Outcome;
 use crate::verdict::Verdict;
@@ -46,7 +44,7 @@ impl<'a> Exchange<'a> {
         }
         Exchange {
             client,
-            repeat: Repeat::of(&request, options.idempotent),
+            repeat: Repeat::of(request.method(), request.headers(), options.idempotent),
             limit: request.timeout().copied(),
             request: Template::new(request, options.body.clone()),
             options,
@@ -65,19 +63,11 @@ impl<'a> Exchange<'a> {
                 return Outcome::failed(error, verdict);
             }
         };
-        let verdict = self.judge_status(&response);
+        let verdict = answer(response.status(), response.headers(), || self.clock.wall());
         match self.options.buffered {
             None => Outcome::new(Ok(response), verdict),
             Some(most) => self.buffer(response, most, verdict).await,
         }
-    }
-
-    fn judge_status(&self, response: &Response) -> Verdict {
-        if response.status() < StatusCode::BAD_REQUEST {
-            return Verdict::Success;
-        }
-        let pause = retry_after::retry_after(response.headers(), self.clock.wall());
-        judge::status(response.status(), pause)
     }
 
     /// A failure that the status tells of already is worth no more and no less if its body fails too.
@@ -114,22 +104,20 @@ impl Operation<Response, reqwest::Error> for Exchange<'_> {
     }
 
     fn repeat(&self, after: Option<&Outcome<Response, reqwest::Error>>) -> Result<(), &'static str> {
-        self.repeat.allowed(after)
+        if matches!(self.request, Template::Moved(_)) {
+            return Err(NO_COPY);
+        }
+        let nothing = |after| did_nothing(after, Response::status, judge::nothing_was_sent);
+        self.repeat.allowed(|| after.is_some_and(nothing))
     }
 
     fn limit(&self) -> Option<Duration> {
         self.limit
     }
 
-    /// Reads what is left of a short response, so that its connection can serve the next attempt. A long one costs less to
-    /// break off, and over HTTP/2 a stream can end without its connection.
     async fn discard(&self, response: Response) {
-        let long = response.content_length().is_some_and(|length| length > DRAIN_BYTES);
-        if long || response.version() >= Version::HTTP_2 {
-            return;
-        }
-        let drain = std::pin::pin!(drain(response));
-        select(drain, std::pin::pin!(self.clock.sleep(DRAIN_TIME))).await;
+        let version = response.version();
+        discard(version, split(response).1, &self.clock).await;
     }
 }
 
@@ -155,15 +143,6 @@ impl Template {
     }
 }
 
-async fn drain(mut response: Response) {
-    let mut read = 0;
-    while read <= DRAIN_BYTES
-        && let Ok(Some(chunk)) = response.chunk().await
-    {
-        read += chunk.len() as u64;
-    }
-}
-
 /// A policy has called again without asking whether it may.
 #[cold]
 fn sent_already() -> Outcome<Response, reqwest::Error> {
@@ -174,11 +153,3 @@ fn sent_already() -> Outcome<Response, reqwest::Error> {
     );
     Outcome::new(Err(Error::misconfigured(config)), Verdict::Ignored).stop()
 }
-
-/// The most that is read of a response that is given up: what usually is under way already, since servers and kernels
-/// buffer about as much. More is cheaper to break off.
-const DRAIN_BYTES: u64 = 64 * 1024;
-
-/// The longest time that a response is read for after it was given up: about the time that a new connection with TLS
-/// takes, which is all that can be saved.
-const DRAIN_TIME: Duration = Duration::from_millis(50);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::HeaderMap;
 use reqwest::Body;
 
-use super::body_timeout::{BodyTimeout, DEFAULT_IDLE_LIMIT, Limits, is_event_stream};
 use crate::clock::Clock;
 use crate::error::ConfigError;
+use crate::http::{BodyTimeout, DEFAULT_IDLE_LIMIT, Limits, is_event_stream};
 
 /// What is said about a request, by its client and by itself.
 #[derive(Clone, Default)]

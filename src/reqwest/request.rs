@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use reqwest::{Body, Response};
 use serde::Serialize;
 
-use super::body_timeout::BodyTimeout;
 use super::client::{Client, Job};
 use super::error::Error;
 use super::options::Options;
 use crate::context::Context;
 use crate::executor::Executor;
+use crate::http::BodyTimeout;
 use crate::policy::Policy;
 
 /// A request in the making, from the methods of a [`Client`]. It has the setters of [`reqwest::RequestBuilder`] that are

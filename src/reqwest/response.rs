@@ -5,58 +5,18 @@ use std::mem;
 use http_body::Body as _;
 use reqwest::{Body, Response, ResponseBuilderExt, Url};
 
-use super::body::{Guarded, Rules};
+use super::body::OfReqwest;
 use crate::cancel::Cancellation;
+use crate::http::{Guarded, ResponseExt, Rules};
 use crate::policy::{End, Tail};
-
-/// In the extensions of a response: it was worth another attempt, but the request could not be sent again.
-///
-/// ```
-/// use steadfast::reqwest::{NotRepeated, ResponseExt};
-///
-/// # let mut response = reqwest::Response::from(http::Response::new(""));
-/// assert_eq!(response.not_repeated(), None);
-/// response.extensions_mut().insert(NotRepeated("the body is a stream"));
-/// assert_eq!(response.not_repeated(), Some("the body is a stream"));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotRepeated(
-    /// Why not.
-    pub &'static str,
-);
-
-/// What a response says about the run that it comes from.
-pub trait ResponseExt {
-    /// The merged token of the response: the caller's token, the executor's shutdown and the caller's deadline in one value.
-    /// [`cancel`](Cancellation::cancel) ends this body alone. `None` for a response that did not go through a chain.
-    ///
-    /// For work that is done beside reading the body, or instead of it:
-    ///
-    /// ```no_run
-    /// # use steadfast::reqwest::ResponseExt;
-    /// # async fn convert(_: reqwest::Response) {}
-    /// # async fn example(http: steadfast::reqwest::Client) -> Result<(), steadfast::reqwest::Error> {
-    /// let response = http.get("https://media.example/7").send().await?;
-    /// let token = response.cancellation().cloned();
-    /// tokio::spawn(convert(response));
-    /// // Later, from anywhere:
-    /// token.inspect(steadfast::Cancellation::cancel);
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn cancellation(&self) -> Option<&Cancellation>;
-
-    /// Why the request was not sent again, if the response was worth another attempt; see [`NotRepeated`].
-    fn not_repeated(&self) -> Option<&'static str>;
-}
 
 impl ResponseExt for Response {
     fn cancellation(&self) -> Option<&Cancellation> {
-        self.extensions().get()
+        self.extensions().cancellation()
     }
 
     fn not_repeated(&self) -> Option<&'static str> {
-        self.extensions().get().map(|NotRepeated(why)| *why)
+        self.extensions().not_repeated()
     }
 }
 
@@ -77,7 +37,7 @@ pub(super) fn guard(response: Response, remains: Remains) -> Response {
         tail.end(End::Complete);
         join(parts, body)
     } else {
-        join(parts, Body::wrap(Guarded::new(body, rules, tail)))
+        join(parts, Body::wrap(Guarded::new(body, rules, tail, OfReqwest)))
     }
 }
 

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use super::pushback::Pushback;
-use crate::causes::{causes, find, sign, was_not_processed};
 use crate::error::Error;
+use crate::http::{causes, find, sign, was_not_processed};
 use crate::verdict::{Classified, Verdict};
 
 /// The verdict on a call that ended with `status`.

@@ -6,8 +6,8 @@ use tonic::{Code, Status};
 
 use super::judge;
 use super::pushback::Pushback;
-use crate::causes::find;
 use crate::error::{Error, Kind, Refusal};
+use crate::http::find;
 use crate::verdict::{Classified, Verdict};
 
 /// Judged as the [module](crate::tonic) says: by what befell the connection, if that is why there is a status, else by the code

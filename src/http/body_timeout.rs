@@ -19,15 +19,18 @@ use crate::error::ConfigError;
 ///
 /// ```
 /// use std::time::Duration;
+/// # #[cfg(feature = "reqwest")]
 /// use steadfast::reqwest::BodyTimeout;
+/// # #[cfg(not(feature = "reqwest"))]
+/// # use steadfast::tower::BodyTimeout;
 ///
 /// let patient = BodyTimeout::new().idle(Duration::from_secs(120)).total(Duration::from_secs(600));
 /// # assert_ne!(patient, BodyTimeout::new());
 /// ```
 ///
 /// # Streams
-/// A stream that is quiet is not one that hangs. `text/event-stream` and the responses of requests that are marked with
-/// [`streaming`](super::RequestBuilder::streaming) have no limits but those that are set on the request itself.
+/// A stream that is quiet is not one that hangs. `text/event-stream`, and with reqwest the responses of requests that are
+/// marked with `streaming`, have no limits but those that are set on the request itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "a limit does nothing until it is given to a client or a request"]
 pub struct BodyTimeout {
@@ -69,12 +72,12 @@ impl BodyTimeout {
     }
 
     /// These limits, and those of `other` where these say nothing.
-    pub(super) fn or(self, other: BodyTimeout) -> BodyTimeout {
+    pub(crate) fn or(self, other: BodyTimeout) -> BodyTimeout {
         BodyTimeout { idle: self.idle.or(other.idle), total: self.total.or(other.total) }
     }
 
     /// The limits of a body whose headers have come.
-    pub(super) fn begin(self, default_idle: Option<Duration>, clock: &Clock) -> Limits {
+    pub(crate) fn begin(self, default_idle: Option<Duration>, clock: &Clock) -> Limits {
         let total = self.total.filter(|limit| *limit != Duration::MAX);
         Limits {
             idle: self.idle.or(default_idle).filter(|limit| *limit != Duration::MAX),
@@ -85,23 +88,23 @@ impl BodyTimeout {
 
 /// The limits of one body.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// The longest time without data.
-    pub(super) idle: Option<Duration>,
+    pub(crate) idle: Option<Duration>,
     /// When the body has to be over, and the limit that says so.
-    pub(super) total: Option<(Moment, Duration)>,
+    pub(crate) total: Option<(Moment, Duration)>,
 }
 
 impl Limits {
     /// These limits, and one more on the whole.
-    pub(super) fn within(mut self, other: Option<(Moment, Duration)>) -> Limits {
+    pub(crate) fn within(mut self, other: Option<(Moment, Duration)>) -> Limits {
         self.total = self.total.into_iter().chain(other).min_by_key(|(at, _)| *at);
         self
     }
 }
 
 /// Whether the body is a stream of events, which may rest for as long as nothing happens.
-pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     kind.get(..EVENT_STREAM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM))
 }

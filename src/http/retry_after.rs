@@ -10,7 +10,7 @@ use http::header::RETRY_AFTER;
 /// Whole seconds and the three forms of an HTTP date make sense. A number that is too large to read asks for the longest
 /// pause there is, and a date that has passed for none. Anything else, a negative or a fractional number for example, asks
 /// for nothing. Of several headers the first that makes sense counts.
-pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     headers.get_all(RETRY_AFTER).iter().find_map(|value| pause(value.to_str().ok()?.trim_ascii(), now))
 }
 
