@@ -56,5 +56,7 @@ mod timeout;
 mod tonic;
 #[path = "../../examples/grpc/echo.rs"]
 mod tonic_echo;
+mod tonic_layer;
 mod tonic_server;
+mod tonic_streams;
 mod verdict_table;
