@@ -50,7 +50,11 @@ async fn main() -> AnyResult<()> {
             break status;
         }
     };
-    assert_eq!((broken.code(), breaker.counts().consecutive_failures), (Code::Unavailable, 1), "the end of the stream counts");
+    assert_eq!(
+        (broken.code(), breaker.counts().consecutive_failures),
+        (Code::Unavailable, 1),
+        "the end of the stream counts"
+    );
     let before = server.calls.load(SeqCst);
     let (ok, refused) = (answered(&client, 20).await, refused(&client).await);
     let reached = server.calls.load(SeqCst) - before;

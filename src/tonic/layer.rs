@@ -7,7 +7,7 @@ use super::statuses::Statuses;
 use crate::executor::{Erased, Executor};
 use crate::tower;
 
-/// Puts the chain of an [`Executor`] around a [`Channel`](tonic::transport::Channel), or any service that answers tonic's
+/// Puts the chain of an [`Executor`] around a `tonic::transport::Channel`, or any service that answers tonic's
 /// requests, for clients that are generated already. What it does to a call is on the page of the [module](crate::tonic).
 ///
 /// It is a tower layer, for `ServiceBuilder`; [`around`](Layer::around) is the same without one. The executor stays shared: its
