@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 use tonic::Status;
 
-use super::judge;
+use super::judge::{self, Codes};
 use crate::error::{BoxError, Error};
 use crate::http::{Blame, BodyError, find};
 use crate::policy::End;
@@ -18,6 +18,7 @@ use crate::verdict::Verdict;
 
 /// What the end of an answer says about the server, for those who wait for it.
 pub(super) struct Late {
+    pub(super) codes: Codes,
     /// The head has said it all.
     pub(super) is_judged: bool,
 }
@@ -39,11 +40,11 @@ impl Blame for Late {
     }
 
     fn trailers(&self, trailers: &HeaderMap) -> End {
-        self.end(judge::headers(trailers).unwrap_or(judge::MISSING))
+        self.end(self.codes.headers(trailers).unwrap_or(self.codes.missing()))
     }
 
     fn no_trailers(&self) -> End {
-        self.end(judge::MISSING)
+        self.end(self.codes.missing())
     }
 }
 
@@ -81,6 +82,6 @@ fn status_of(error: BoxError) -> Status {
             refused.set_attempts(given_up.attempts());
             refused.into()
         }
-        Err(error) => Status::from(Error::failed(Status::from_error(error))),
+        Err(error) => Status::from(Error::failed(judge::broke_off(error))),
     }
 }

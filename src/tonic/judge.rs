@@ -1,12 +1,13 @@
 //! What the end of a call is worth. Pure: nothing here looks at a clock or at the network.
 
 use std::error::Error as _;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use super::pushback::Pushback;
-use crate::error::Error;
+use crate::error::{BoxError, Error};
 use crate::http::{causes, find, sign, was_not_processed};
 use crate::verdict::{Classified, Verdict};
 
@@ -21,19 +22,6 @@ pub(super) fn status(status: &Status) -> Verdict {
     }
 }
 
-/// The verdict on a call whose headers or trailers have come. `None` if they do not say how it ended.
-pub(super) fn headers(headers: &HeaderMap) -> Option<Verdict> {
-    let status = Code::from_bytes(headers.get(Status::GRPC_STATUS)?.as_bytes());
-    if has_expired_there(headers) {
-        return Some(Verdict::Transient);
-    }
-    Some(with_pushback(code(status), Pushback::of_headers(headers)))
-}
-
-/// The verdict on an answer that ends without a status, which makes it UNKNOWN: something between here and the server has cut it
-/// off.
-pub(super) const MISSING: Verdict = Verdict::Fatal;
-
 /// Whether a tonic server says with a CANCELLED that the limit of `grpc-timeout` has passed.
 fn has_expired_there(headers: &HeaderMap) -> bool {
     let says = |name, what: &str| headers.get(name).is_some_and(|value: &HeaderValue| value == what);
@@ -47,21 +35,51 @@ pub(super) fn say_expired(headers: &mut HeaderMap) {
     }
 }
 
-/// The verdict on an answer that is not one of a gRPC server, but of something in front of it: the code that
-/// [gRPC gives it](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md).
-pub(super) fn http(status: StatusCode) -> Verdict {
-    match status {
-        StatusCode::OK => Verdict::Success,
-        StatusCode::BAD_REQUEST => code(Code::Internal),
-        StatusCode::UNAUTHORIZED => code(Code::Unauthenticated),
-        StatusCode::FORBIDDEN => code(Code::PermissionDenied),
-        StatusCode::NOT_FOUND => code(Code::Unimplemented),
-        // UNAVAILABLE there, which has no better word for it.
-        StatusCode::TOO_MANY_REQUESTS => code(Code::ResourceExhausted),
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            code(Code::Unavailable)
-        }
-        _ => code(Code::Unknown),
+/// What the codes of a server are worth, if somebody says otherwise than the table.
+#[derive(Clone, Default)]
+pub(super) struct Codes(Option<Arc<dyn Fn(Code) -> Option<Verdict> + Send + Sync>>);
+
+impl Codes {
+    pub(super) fn new(says: impl Fn(Code) -> Option<Verdict> + Send + Sync + 'static) -> Codes {
+        Codes(Some(Arc::new(says)))
+    }
+
+    /// The verdict on a call whose headers or trailers have come. `None` if they do not say how it ended.
+    pub(super) fn headers(&self, headers: &HeaderMap) -> Option<Verdict> {
+        let status = headers.get(Status::GRPC_STATUS)?;
+        let code =
+            if has_expired_there(headers) { Code::DeadlineExceeded } else { Code::from_bytes(status.as_bytes()) };
+        Some(with_pushback(self.code(code), Pushback::of_headers(headers)))
+    }
+
+    /// The verdict on an answer that ends without a status, which makes it UNKNOWN: something between here and the server has
+    /// cut it off.
+    pub(super) fn missing(&self) -> Verdict {
+        self.code(Code::Unknown)
+    }
+
+    /// The verdict on an answer that is not one of a gRPC server, but of something in front of it: that on the code that
+    /// [gRPC gives it](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md).
+    pub(super) fn http(&self, status: StatusCode) -> Verdict {
+        self.code(match status {
+            StatusCode::OK => Code::Ok,
+            StatusCode::BAD_REQUEST => Code::Internal,
+            StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+            StatusCode::FORBIDDEN => Code::PermissionDenied,
+            StatusCode::NOT_FOUND => Code::Unimplemented,
+            // UNAVAILABLE there, which has no better word for it.
+            StatusCode::TOO_MANY_REQUESTS => Code::ResourceExhausted,
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+                Code::Unavailable
+            }
+            _ => Code::Unknown,
+        })
+    }
+
+    /// OK is OK.
+    fn code(&self, which: Code) -> Verdict {
+        let said = self.0.as_ref().filter(|_| which != Code::Ok).and_then(|says| says(which));
+        said.unwrap_or_else(|| code(which))
     }
 }
 
@@ -102,8 +120,22 @@ fn with_pushback(verdict: Verdict, pushback: Option<Pushback>) -> Verdict {
 
 /// Whether the status proves that the server got nothing of the call.
 pub(super) fn was_not_sent(status: &Status) -> bool {
-    causes(status).any(|cause| cause.is::<ConnectError>() || was_not_processed(cause))
+    // With the answer under way, the same words mean something else.
+    find::<BrokeOff>(status).is_none()
+        && causes(status).any(|cause| cause.is::<ConnectError>() || was_not_processed(cause))
 }
+
+/// The status of a call whose answer broke off.
+pub(super) fn broke_off(error: impl Into<BoxError>) -> Status {
+    let mut status = Status::from_error(error.into());
+    let cause = BrokeOff(status.clone());
+    status.set_source(Arc::new(cause)).clone()
+}
+
+/// The connection, or the server, broke off an answer that was there in part.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off")]
+struct BrokeOff(#[source] Status);
 
 /// Whether a time limit of tonic ended the call, here or at the server: both make a CANCELLED of it, as if the caller had gone.
 pub(super) fn has_expired(status: &Status) -> bool {
@@ -204,7 +236,7 @@ mod tests {
         for (number, (code, verdict)) in TABLE.into_iter().enumerate() {
             assert_eq!(code as usize, number, "all seventeen, in order");
             assert_eq!(super::status(&status(code, None)), verdict, "{code:?}");
-            assert_eq!(headers(&received(code, None)), Some(verdict), "{code:?} in headers");
+            assert_eq!(Codes::default().headers(&received(code, None)), Some(verdict), "{code:?} in headers");
         }
     }
 
@@ -216,7 +248,11 @@ mod tests {
             let would_be_asked_again = matches!(alone, Verdict::Transient | Verdict::Throttled { .. });
             let expected = if would_be_asked_again { Verdict::Throttled { retry_after: Some(wait) } } else { alone };
             assert_eq!(verdict, expected, "{code:?}");
-            assert_eq!(headers(&received(code, Some(Pushback::After(wait)))), Some(expected), "{code:?} in headers");
+            assert_eq!(
+                Codes::default().headers(&received(code, Some(Pushback::After(wait)))),
+                Some(expected),
+                "{code:?} in headers"
+            );
         }
     }
 
@@ -237,9 +273,14 @@ mod tests {
     fn a_code_that_makes_no_sense_is_unknown() {
         for value in [&b""[..], b"17", b"-1", b"ok", b"014", b"\xff"] {
             let received = HeaderMap::from_iter([(Status::GRPC_STATUS, http::HeaderValue::from_bytes(value).unwrap())]);
-            assert_eq!(headers(&received), Some(Verdict::Fatal), "{:?}", String::from_utf8_lossy(value));
+            assert_eq!(
+                Codes::default().headers(&received),
+                Some(Verdict::Fatal),
+                "{:?}",
+                String::from_utf8_lossy(value)
+            );
         }
-        assert_eq!(headers(&HeaderMap::new()), None);
+        assert_eq!(Codes::default().headers(&HeaderMap::new()), None);
     }
 
     #[test]
@@ -249,7 +290,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         of_a_server.add_header(&mut headers).unwrap();
         assert_eq!(super::status(&of_a_server), Verdict::Transient);
-        assert_eq!(super::headers(&headers), Some(Verdict::Transient));
+        assert_eq!(Codes::default().headers(&headers), Some(Verdict::Transient));
         assert_eq!(super::status(&Status::cancelled("by the caller")), Verdict::Ignored);
         assert!(!has_expired(&Status::unavailable(EXPIRED)));
     }
@@ -269,8 +310,18 @@ mod tests {
             (503, Verdict::Transient),
             (504, Verdict::Transient),
         ] {
-            assert_eq!(http(StatusCode::from_u16(code).unwrap()), verdict, "{code}");
+            assert_eq!(Codes::default().http(StatusCode::from_u16(code).unwrap()), verdict, "{code}");
         }
+    }
+
+    #[test]
+    fn a_service_may_mean_something_else_by_its_codes() {
+        let codes = Codes::new(|code| (code != Code::NotFound).then_some(Verdict::Transient));
+        assert_eq!(codes.headers(&received(Code::Internal, None)), Some(Verdict::Transient));
+        assert_eq!(codes.headers(&received(Code::NotFound, None)), Some(Verdict::Permanent), "as the table says");
+        assert_eq!(codes.headers(&received(Code::Ok, None)), Some(Verdict::Success), "nobody is asked about it");
+        assert_eq!(codes.headers(&received(Code::Internal, Some(Pushback::Never))), Some(Verdict::Fatal));
+        assert_eq!((codes.missing(), codes.http(StatusCode::NOT_FOUND)), (Verdict::Transient, Verdict::Transient));
     }
 
     #[test]
@@ -298,6 +349,7 @@ mod tests {
             caused(TimeoutExpired(())),
             caused(h2::Error::from(h2::Reason::REFUSED_STREAM)),
             Status::unavailable(""),
+            broke_off(caused(ConnectError("of another call".into()))),
         ] {
             assert!(!was_not_sent(&may_have_been), "{may_have_been:?}");
         }

@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use tonic::Code;
+
+use super::judge::Codes;
 use super::protocol::Grpc;
 use super::statuses::Statuses;
 use crate::executor::{Erased, Executor};
 use crate::tower;
+use crate::verdict::Verdict;
 
 /// Puts the chain of an [`Executor`] around a `tonic::transport::Channel`, or any service that answers tonic's
 /// requests, for clients that are generated already. What it does to a call is on the page of the [module](crate::tonic).
@@ -52,6 +56,24 @@ impl<P> Layer<P> {
     /// was sent, and never hedged. Default: none.
     pub fn once(mut self, methods: impl Fn(&str) -> bool + Send + Sync + 'static) -> Layer<P> {
         self.grpc = self.grpc.once(methods);
+        self
+    }
+
+    /// Says what a code of this service is worth, where the [table](crate::tonic) is not right; `None` is what the table says.
+    /// What befell the connection has no code, and a pushback of the server is obeyed on top.
+    ///
+    /// ```
+    /// use steadfast::{Executor, Retry, Verdict, tonic::Layer};
+    /// use tonic::Code;
+    ///
+    /// let ledger = Executor::builder("ledger").policies(Retry::exponential()).build()?;
+    /// // Its transactions may be repeated as they are.
+    /// let layer = Layer::new(ledger).codes(|code| (code == Code::Aborted).then_some(Verdict::Transient));
+    /// # drop(layer);
+    /// # Ok::<_, steadfast::ConfigError>(())
+    /// ```
+    pub fn codes(mut self, verdict: impl Fn(Code) -> Option<Verdict> + Send + Sync + 'static) -> Layer<P> {
+        self.grpc = self.grpc.codes(Codes::new(verdict));
         self
     }
 

@@ -10,11 +10,12 @@ use tonic::body::Body;
 
 use super::attempt::announce;
 use super::body::{Answer, Late};
+use super::deadline;
+use super::judge::{self, Codes};
 use super::unary::read;
-use super::{deadline, judge};
 use crate::attempt::Attempt;
 use crate::cancel::Cancellation;
-use crate::clock::Clock;
+use crate::clock::{Clock, Deadline};
 use crate::context::Context;
 use crate::drive::Ended;
 use crate::error::{BoxError, Error};
@@ -29,6 +30,7 @@ use crate::verdict::Verdict;
 pub struct Grpc {
     unary: Option<Methods>,
     once: Option<Methods>,
+    codes: Codes,
 }
 
 /// Which methods, by their path.
@@ -42,6 +44,11 @@ impl Grpc {
 
     pub(super) fn once(mut self, methods: impl Fn(&str) -> bool + Send + Sync + 'static) -> Grpc {
         self.once = Some(Arc::new(methods));
+        self
+    }
+
+    pub(super) fn codes(mut self, codes: Codes) -> Grpc {
+        self.codes = codes;
         self
     }
 }
@@ -80,9 +87,9 @@ impl Requests<Request<Body>> for Grpc {
         let Whole(request) = ask.template.make()?;
         let mut request = request.map(Body::new);
         // A server may end a stream by the limit, which of the limits around an attempt only the caller's deadline does here.
-        let left =
-            if ask.is_unary { attempt.remaining() } else { ask.merged.deadline().map(|caller| caller.remaining()) };
+        let left = if ask.is_unary { attempt.remaining() } else { ask.merged.deadline().map(Deadline::remaining) };
         announce(request.headers_mut(), attempt, left);
+        request.extensions_mut().insert(attempt.clone());
         Some(request)
     }
 }
@@ -109,13 +116,13 @@ where
                 return Outcome::failed(status, verdict);
             }
         };
-        if let Some(verdict) = judge::headers(response.headers()) {
+        if let Some(verdict) = self.codes.headers(response.headers()) {
             judge::say_expired(response.headers_mut());
             return Outcome::new(Ok(response.map(Body::new)), verdict);
         }
         match response.status() {
-            StatusCode::OK if ask.is_unary => read_unary(response).await,
-            status => Outcome::new(Ok(response.map(Body::new)), judge::http(status)),
+            StatusCode::OK if ask.is_unary => read_unary(response, &self.codes).await,
+            status => Outcome::new(Ok(response.map(Body::new)), self.codes.http(status)),
         }
     }
 
@@ -141,7 +148,7 @@ where
             response.extensions_mut().insert(NotRepeated(why));
         }
         response.extensions_mut().insert(ask.merged.clone());
-        let is_judged = judge::headers(response.headers()).is_some() || response.status() != StatusCode::OK;
+        let is_judged = response.headers().contains_key(Status::GRPC_STATUS) || response.status() != StatusCode::OK;
         let is_whole = response.extensions_mut().remove::<AllHere>().is_some();
         let (head, body) = response.into_parts();
         if is_whole || http_body::Body::is_end_stream(&body) {
@@ -150,7 +157,8 @@ where
         }
         let limits = Limits::default().within(ended.tail.limit());
         let rules = Rules { cancellation: ask.merged, clock: clock.clone(), limits, attempts: ended.attempts };
-        let guarded = Answer(Guarded::new(body, rules, ended.tail, Late { is_judged }));
+        let late = Late { codes: self.codes.clone(), is_judged };
+        let guarded = Answer(Guarded::new(body, rules, ended.tail, late));
         Ok(Response::from_parts(head, Body::new(guarded)))
     }
 }
@@ -167,12 +175,12 @@ impl Report<Status> for Grpc {
 #[derive(Clone, Copy)]
 struct AllHere;
 
-async fn read_unary<B>(response: Response<B>) -> Outcome<Response<Body>, Status>
+async fn read_unary<B>(response: Response<B>, codes: &Codes) -> Outcome<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let (mut head, body) = response.into_parts();
-    match read(body, UNARY_BYTES).await {
+    match read(body, UNARY_BYTES, codes).await {
         Ok((body, verdict)) => {
             if verdict.is_some() {
                 head.extensions.insert(AllHere);
@@ -194,8 +202,8 @@ impl fmt::Debug for Ask {
 
 impl fmt::Debug for Grpc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Grpc { unary, once } = self;
-        f.debug_struct("Grpc").field("unary", &unary.is_some()).field("once", &once.is_some()).finish()
+        let Grpc { unary, once, codes: _ } = self;
+        f.debug_struct("Grpc").field("unary", &unary.is_some()).field("once", &once.is_some()).finish_non_exhaustive()
     }
 }
 

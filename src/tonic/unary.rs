@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 
-use super::judge;
+use super::judge::{self, Codes};
 use crate::error::BoxError;
 use crate::verdict::Verdict;
 
@@ -22,18 +22,18 @@ pub(super) struct Read<B> {
 
 /// Reads `body` up to its trailers, which say what the call was worth, but not more than `most` bytes: a longer one is handed on
 /// without a verdict.
-pub(super) async fn read<B>(body: B, most: usize) -> Result<(Read<B>, Option<Verdict>), Status>
+pub(super) async fn read<B>(body: B, most: usize, codes: &Codes) -> Result<(Read<B>, Option<Verdict>), Status>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let mut body = Box::pin(body);
     let mut frames = VecDeque::new();
     let mut length = 0_usize;
-    let mut verdict = judge::MISSING;
+    let mut verdict = codes.missing();
     while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        let mut frame = frame.map_err(|error| Status::from_error(error.into()))?;
+        let mut frame = frame.map_err(judge::broke_off)?;
         if let Some(trailers) = frame.trailers_mut() {
-            verdict = judge::headers(trailers).unwrap_or(judge::MISSING);
+            verdict = codes.headers(trailers).unwrap_or(verdict);
             judge::say_expired(trailers);
         }
         length = length.saturating_add(frame.data_ref().map_or(0, Bytes::len));
@@ -63,7 +63,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.frames.is_empty() && self.rest.as_ref().is_none_or(|rest| rest.is_end_stream())
+        self.frames.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -8,16 +8,16 @@ use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::{Full, Kind};
 use steadfast::policy::Policy;
 use steadfast::tonic::{Layer, Pushback, Service, StatusExt};
-use steadfast::{Breaker, Bulkhead, CancellationToken, Context, Executor, Hedge, RateLimiter, Retry, Timeout};
+use steadfast::{Breaker, Bulkhead, CancellationToken, Context, Executor, Hedge, RateLimiter, Retry, Timeout, Verdict};
 use tonic::body::Body;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use crate::breakers::{OPEN_TIME, consecutive};
-use crate::reqwest_server::until;
+use crate::reqwest_server::{self, settle, until};
 use crate::support::{at_rest, ms, secs};
 use crate::tonic_echo::{EchoClient, SAY};
-use crate::tonic_server::{Server, executor, fails, fails_late, feed, pushes_back, text, with_time};
+use crate::tonic_server::{Server, channel, executor, fails, fails_late, feed, pushes_back, text, with_time};
 
 pub(crate) type Client<P> = EchoClient<Service<Channel, P>>;
 
@@ -208,7 +208,7 @@ async fn a_limit_covers_a_unary_answer_to_its_end() {
     let call = tokio::spawn(async move { say(&client).await });
     until(|| server.received() == 1).await;
     feed.send("hello");
-    crate::reqwest_server::settle().await;
+    settle().await;
     clock.advance(secs(2));
     assert_eq!(call.await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
     assert_eq!(breaker.counts().failures, 1);
@@ -333,13 +333,70 @@ async fn a_call_that_must_not_be_made_twice_is_only_if_it_never_left() {
     assert_eq!(server.received(), 4);
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = crate::tonic_server::channel(listener.local_addr().unwrap());
+    let gone = channel(listener.local_addr().unwrap());
     drop(listener);
     let breaker = Breaker::default();
     let layer = Layer::new(executor(&Clock::manual(), (Retry::immediate(), breaker.clone()))).once(|_| true);
     let status = EchoClient::new(layer.around(gone)).say("hello".to_owned()).await.unwrap_err();
     assert!(status.was_not_sent());
     assert_eq!(breaker.counts().calls, 3);
+}
+
+/// HTTP/2 breaks off an answer with the words with which it refuses a request. The answer was there, so the request was not refused.
+#[tokio::test]
+async fn a_call_whose_answer_is_reset_was_sent() {
+    let server = reqwest_server::Server::raw(|stream, _| async move {
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((_request, mut respond))) = connection.accept().await {
+            let head = http::Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+            let mut body = respond.send_response(head, false).unwrap();
+            tokio::spawn(async move {
+                // Until the head is on its way: a reset takes back what is not.
+                settle().await;
+                body.send_reset(h2::Reason::REFUSED_STREAM);
+            });
+        }
+    })
+    .await;
+    for (once, attempts) in [(true, 1), (false, 3)] {
+        let breaker = Breaker::default();
+        let executor = executor(&Clock::manual(), (Retry::immediate(), breaker.clone()));
+        let layer = Layer::new(executor).unary(|_| true).once(move |_| once);
+        let mut client = EchoClient::new(layer.around(channel(server.address())));
+        assert!(!client.say("hello".to_owned()).await.unwrap_err().was_not_sent());
+        assert_eq!(breaker.counts().calls, attempts);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_to_be_read_within_the_attempt_is_handed_on() {
+    let length = 3 << 20;
+    let messages = move || futures::stream::repeat_with(move || Ok("x".repeat(length))).take(3);
+    let server = Server::quick(move |_| {
+        let broken = futures::stream::iter([Err(Status::unavailable("in the end"))]);
+        Ok(messages().chain(broken).boxed())
+    })
+    .await;
+    let breaker = Breaker::default();
+    let layer = Layer::new(executor(&Clock::manual(), (Retry::immediate(), breaker.clone()))).unary(|_| true);
+    let mut stream =
+        EchoClient::new(layer.around(server.channel())).watch("hello".to_owned()).await.unwrap().into_inner();
+    for _ in 0..3 {
+        assert_eq!(stream.message().await.unwrap().unwrap().len(), length);
+    }
+    assert_eq!(breaker.counts().failures, 0);
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!((server.received(), breaker.counts().failures), (1, 1), "as that of a stream");
+}
+
+#[tokio::test]
+async fn a_service_may_mean_something_else_by_its_codes() {
+    let server = Server::quick(|n| if n == 1 { fails(Code::Aborted) } else { text("hello") }).await;
+    let layer = Layer::new(executor(&Clock::manual(), Retry::immediate()))
+        .codes(|code| (code == Code::Aborted).then_some(Verdict::Transient));
+    let mut client = EchoClient::new(layer.around(server.channel()));
+    assert_eq!(client.say("hello".to_owned()).await.unwrap().into_inner(), "hello");
+    assert_eq!(server.received(), 2);
 }
 
 #[tokio::test]
