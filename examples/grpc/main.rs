@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::tonic::{Layer, Service, StatusExt};
-use steadfast::{Breaker, Executor, Retry, Timeout};
+use steadfast::{Breaker, Clock, Executor, Retry, Timeout};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint};
@@ -62,7 +62,7 @@ async fn main() -> AnyResult<()> {
     assert_eq!((ok, reached, breaker.state()), (0, 4, State::Open), "four more failures, and it is left alone");
 
     server.is_down.store(false, SeqCst);
-    tokio::time::sleep(breaker.remaining_open()).await;
+    Clock::tokio().sleep(breaker.remaining_open()).await;
     let mut ticks = watch(&mut client).await?;
     assert_eq!(breaker.state(), State::Closed, "that it could be opened was the proof");
     let ok = answered(&client, 20).await;
@@ -132,7 +132,7 @@ fn answer(path: &str, is_down: &Arc<AtomicBool>) -> Result<Messages, Status> {
     let ticks = stream::unfold(0, move |n| {
         let is_down = Arc::clone(&is_down);
         async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            Clock::tokio().sleep(Duration::from_millis(20)).await;
             let tick = if is_down.load(SeqCst) { Err(down()) } else { Ok(format!("tick {n}")) };
             Some((tick, n + 1))
         }

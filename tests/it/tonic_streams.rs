@@ -266,7 +266,9 @@ async fn a_place_is_held_to_the_end_of_a_stream_however_it_ends() {
     let bulkhead = Bulkhead::new(1);
     let (clock, _) = at_rest();
     let executor = executor(&clock, bulkhead.clone());
-    let ends: [fn(Streaming<String>, Feed) -> Option<Streaming<String>>; 3] = [
+    /// Ends a stream, and gives it back if it can still be read.
+    type Ending = fn(Streaming<String>, Feed) -> Option<Streaming<String>>;
+    let ends: [Ending; 3] = [
         |stream, feed| {
             drop(feed);
             Some(stream)
