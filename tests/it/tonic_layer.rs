@@ -1,6 +1,8 @@
 //! Calls of a generated client whose channel has a chain around it: real servers; time is the manual clock's.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use futures::{FutureExt, StreamExt};
 use steadfast::breaker::State;
@@ -414,6 +416,32 @@ async fn a_hedge_wins_and_the_loser_is_given_up() {
     assert_eq!(call.await.unwrap().unwrap(), "hello");
     until(|| server.running() == 0).await;
     assert_eq!(server.metadata("grpc-previous-rpc-attempts"), [None, Some("1".into())]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_at_any_poll_gives_everything_back() {
+    let server = Server::quick(|n| if n % 2 == 1 { fails(Code::Unavailable) } else { text("hello") }).await;
+    let (clock, _) = at_rest();
+    let bulkhead = Bulkhead::new(1);
+    let breaker = Breaker::new(consecutive(1_000));
+    let policies = (bulkhead.clone(), Retry::immediate(), breaker.clone(), Timeout::secs(2));
+    let client = client(&server, executor(&clock, policies));
+    let mut answered = 0;
+    for polls in 0..200 {
+        let mut call = Box::pin(say(&client));
+        for _ in 0..polls {
+            if poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await.is_ready() {
+                answered += 1;
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(call);
+        assert_eq!((bulkhead.available(), clock.sleepers()), (1, 0), "after {polls} polls");
+    }
+    assert!(answered > 0, "some go through to the end");
+    until(|| server.running() == 0).await;
+    assert_eq!(breaker.state(), State::Closed);
 }
 
 #[tokio::test]
