@@ -70,8 +70,9 @@
 //! The examples on these pages run on a manual clock and take no time.
 //!
 //! # Features
-//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read),
-//! `tonic` (gRPC: statuses that know their verdict, and a layer for clients), `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
+//! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read), `tower` (a
+//! layer around any service), `tonic` (gRPC: statuses that know their verdict, and a layer for clients), `fast-clock`
+//! ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

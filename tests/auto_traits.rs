@@ -71,6 +71,19 @@ fn limits_and_what_they_give_can_be_shared() {
 
 fn is_send<T: Send>(_: &T) {}
 
+#[cfg(feature = "tower")]
+#[test]
+fn the_tower_layer_can_go_anywhere() {
+    use steadfast::tower::{Body, Http, Layer, Plain, Replay, Service, Typed};
+    type Bytes = http_body_util::Full<&'static [u8]>;
+
+    owned::<Layer<(Retry, Timeout)>>();
+    owned::<Layer<steadfast::executor::Erased, Typed<Http>>>();
+    owned::<Service<(), (Retry, Timeout), Plain>>();
+    owned::<Body<Bytes>>();
+    owned::<Replay<Bytes>>();
+}
+
 #[cfg(feature = "reqwest")]
 #[test]
 fn a_client_and_what_it_gives_can_be_sent() {

@@ -29,9 +29,9 @@ pub(crate) struct Guarded<B, J> {
     rules: Rules,
     /// Waits for an end from outside. Made when the data is pending for the first time: most bodies are there at once.
     outside: Option<Pin<Box<dyn Future<Output = Cause> + Send + Sync>>>,
-    /// Runs while data is pending, to the nearest limit.
-    #[pin]
-    timer: Option<Sleep>,
+    /// Runs while data is pending, to the nearest limit. In a box that is made once, so that the body can be moved if the one
+    /// inside can.
+    timer: Option<Pin<Box<Option<Sleep>>>>,
 }
 
 /// What ends a body before its own end.
@@ -68,7 +68,7 @@ impl<B, J> Guarded<B, J> {
     fn finish(self: Pin<&mut Self>, end: End) {
         let mut this = self.project();
         this.inner.set(None);
-        this.timer.set(None);
+        *this.timer = None;
         *this.outside = None;
         this.tail.take().end(end);
     }
@@ -81,7 +81,7 @@ impl<B, J> Guarded<B, J> {
 
     /// The data is pending: waits for everything else that may end the body.
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<GivenUp> {
-        let mut this = self.project();
+        let this = self.project();
         let outside = this.outside.get_or_insert_with(|| {
             let cancellation = this.rules.cancellation.clone();
             Box::pin(async move { cancellation.cancelled().await })
@@ -89,10 +89,11 @@ impl<B, J> Guarded<B, J> {
         if let Poll::Ready(cause) = outside.as_mut().poll(cx) {
             return Poll::Ready(GivenUp::Outside(cause));
         }
-        if this.timer.is_none() {
-            this.timer.set(this.rules.nearest_limit().map(|at| this.rules.clock.sleep_until(at)));
+        let timer = this.timer.get_or_insert_with(|| Box::pin(None));
+        if timer.is_none() {
+            timer.set(this.rules.nearest_limit().map(|at| this.rules.clock.sleep_until(at)));
         }
-        let Some(timer) = this.timer.as_pin_mut() else {
+        let Some(timer) = timer.as_mut().as_pin_mut() else {
             return Poll::Pending;
         };
         ready!(timer.poll(cx));
@@ -136,7 +137,9 @@ where
         }
         match self.as_mut().project().inner.as_pin_mut().map(|inner| inner.poll_frame(cx)) {
             Some(Poll::Ready(Some(Ok(frame)))) => {
-                self.as_mut().project().timer.set(None);
+                if let Some(timer) = self.as_mut().project().timer {
+                    timer.set(None);
+                }
                 if let Some(trailers) = frame.trailers_ref() {
                     let end = self.blame.trailers(trailers);
                     self.finish(end);

@@ -35,15 +35,15 @@ impl<T: Clone> CloneRequest for T {
 /// What the requests of all attempts of a call are made from.
 #[expect(unnameable_types, reason = "only the sealed traits of the adapter name it")]
 pub struct Template<R> {
-    /// Empty once the first attempt has taken it for good.
-    request: Shelf<R>,
+    /// The request, or the reason why there is none any more: the first attempt has got it.
+    request: Shelf<Result<R, &'static str>>,
     /// Whether an attempt has got its request.
     used: AtomicBool,
 }
 
 impl<R: CloneRequest> Template<R> {
     pub(crate) fn new(request: R) -> Template<R> {
-        Template { request: Shelf::new(request), used: AtomicBool::new(false) }
+        Template { request: Shelf::new(Ok(request)), used: AtomicBool::new(false) }
     }
 
     /// The request of one attempt: a copy, or for the first the request itself, if it cannot be copied.
@@ -51,13 +51,15 @@ impl<R: CloneRequest> Template<R> {
         // Relaxed: all attempts of a run are polled in one task.
         let is_first = !self.used.swap(true, Ordering::Relaxed);
         let request = self.request.take()?;
-        match request.try_clone() {
-            None if is_first => Some(request),
-            copy => {
-                self.request.put(request);
-                copy
-            }
-        }
+        let (kept, copy) = match request {
+            Ok(request) => match request.try_clone() {
+                None if is_first => (Err(request.can_clone().err().unwrap_or(NO_COPY)), Some(request)),
+                copy => (Ok(request), copy),
+            },
+            gone => (gone, None),
+        };
+        self.request.put(kept);
+        copy
     }
 
     /// Whether another attempt would get a request. `beside` an attempt that runs it has to be a copy; after one that has
@@ -66,7 +68,7 @@ impl<R: CloneRequest> Template<R> {
         if !beside && !self.used.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.request.lend(CloneRequest::can_clone).unwrap_or(Err(NO_COPY))
+        self.request.lend(|kept| kept.as_ref().map_err(|why| *why)?.can_clone()).unwrap_or(Err(NO_COPY))
     }
 }
 
@@ -104,7 +106,7 @@ mod tests {
         assert_eq!(template.can_make(false), Ok(()), "nobody has it yet");
         assert_eq!(template.can_make(true), Err(GONE));
         assert!(template.make().is_some() && template.make().is_none());
-        assert_eq!(template.can_make(false), Err(NO_COPY));
+        assert_eq!(template.can_make(false), Err(GONE), "for the reason that it was moved for");
     }
 
     #[test]

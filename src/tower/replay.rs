@@ -194,10 +194,10 @@ where
     }
 
     fn remember(&mut self, data: Bytes) {
-        // Small frames cost more than their data.
+        // Small frames cost more than their data, and empty ones would never end.
         let cost = data.len().max(size_of::<Bytes>());
         let too_long = change(&self.memory, |memory| {
-            if data.len() > memory.room {
+            if data.len() > memory.room || memory.room == 0 {
                 return Some(data);
             }
             memory.room = memory.room.saturating_sub(cost);
@@ -227,6 +227,8 @@ where
         if let Some(error) = self.failed.take() {
             return Some(Poll::Ready(Some(Err(error))));
         }
+        // Dropped after the lock.
+        let mut follower = self.reading.is_none().then(|| cx.waker().clone());
         let mut memory = lock(&self.memory);
         match (memory.state, memory.frames.get(self.next)) {
             (State::Lost(_), _) if self.reading.is_some() => None,
@@ -239,9 +241,9 @@ where
                 Some(Poll::Ready(memory.trailers.clone().map(|trailers| Ok(Frame::trailers(trailers)))))
             }
             (State::Open, None) => {
-                if self.reading.is_none() {
-                    memory.followers.push(cx.waker().clone());
-                }
+                let is_known = |waker: &Waker| memory.followers.iter().any(|known| known.will_wake(waker));
+                let new = follower.take_if(|waker| !is_known(waker));
+                memory.followers.extend(new);
                 Some(Poll::Pending)
             }
         }

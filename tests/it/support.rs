@@ -12,9 +12,14 @@ use steadfast::clock::{Clock, ManualClock, Moment};
 use steadfast::error::{Kind, Limit};
 use steadfast::event::{Event, Observer, What};
 use steadfast::executor::{AnyError, AnyValue};
+use steadfast::judge::classify;
 use steadfast::operation::{Fault, faults};
 use steadfast::policy::Policy;
-use steadfast::{CancellationToken, Context, Error, Executor, try_do};
+use steadfast::tower::Layer;
+use steadfast::{CancellationToken, Context, Error, Executor, Verdict, try_do};
+use tower::{Layer as _, Service, ServiceExt};
+
+use crate::tower_service::Strict;
 
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -200,22 +205,30 @@ impl<P> Scenario<'_, P> {
         self
     }
 
-    /// Runs it through `try_do`, an executor and an erased executor, and asserts that their callers see the same.
+    /// Runs it through `try_do`, an executor, an erased executor and a tower layer around a service that insists on being
+    /// polled ready, and asserts that their callers see the same.
     pub(crate) fn everywhere<T, E>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
     where
         P: Policy<T, E> + Policy<AnyValue, AnyError> + 'static,
-        T: Clone + Debug + PartialEq + Send + Sync,
+        T: Clone + Debug + PartialEq + Send + Sync + 'static,
         E: Clone + Debug + PartialEq + Send + Sync + 'static,
     {
         let steps = steps.into();
         let (seen, events) = self.typed_with_events(steps.clone());
         let recorder = Recorder::default();
-        let erased = self.run(steps, |clock, cx, script| {
+        let erased = self.run(steps.clone(), |clock, cx, script| {
             let executor = self.executor(clock, &recorder).erase();
             async move { executor.run_with(&cx, faults(|_| script.call())).await }
         });
         assert_eq!(erased, seen, "an erased executor and `try_do` differ");
         assert_eq!(recorder.events(), events, "the events of an erased executor differ");
+        let recorder = Recorder::default();
+        let by_layer = self.run(steps, |clock, cx, script| {
+            let service = scripted(self.executor(clock, &recorder).erase(), script);
+            async move { service.oneshot(cx).await.map_err(|error| error.map(plain)) }
+        });
+        assert_eq!(by_layer, seen, "a tower layer and `try_do` differ");
+        assert_eq!(recorder.events(), events, "the events of a tower layer differ");
         seen
     }
 
@@ -284,6 +297,30 @@ impl<P> Scenario<'_, P> {
         assert_eq!(clock.sleepers(), 0, "a timer is left behind");
         Seen { result: result.map_err(|error| Failure::of(&error)), calls: script.calls(), took }
     }
+}
+
+/// A script as a tower service behind the chain of `executor`. What the caller brings is the request.
+fn scripted<T, E>(
+    executor: Executor,
+    script: Arc<Script<T, E>>,
+) -> impl Service<Context, Response = T, Error = Error<Fault<E>>>
+where
+    T: Clone + Send + Sync + 'static,
+    E: Clone + Debug + Send + Sync + 'static,
+{
+    let worth = |result: &Result<T, Error<Fault<E>>>| match result.as_ref().map_err(Error::last) {
+        Ok(_) => Verdict::Success,
+        Err(Some(Fault::Fatal(_))) => Verdict::Fatal,
+        Err(Some(Fault::Permanent(_))) => Verdict::Permanent,
+        Err(Some(Fault::Throttled(_, retry_after))) => Verdict::Throttled { retry_after: *retry_after },
+        Err(Some(Fault::Ignored(_))) => Verdict::Ignored,
+        Err(_) => Verdict::Transient,
+    };
+    let layer = Layer::new(executor).judge(classify(worth)).with_context(|cx: &Context| cx.clone()).typed();
+    layer.layer(Strict::new(move || {
+        let script = Arc::clone(&script);
+        async move { script.call().await }
+    }))
 }
 
 /// Drives `run` to its end, and `side` beside it for as long as that takes.
