@@ -176,6 +176,25 @@ async fn a_stream_that_was_refused_got_nothing_and_one_that_was_reset_may_have()
 }
 
 #[tokio::test]
+async fn a_stream_that_goaway_excludes_got_nothing() {
+    let throttled = Verdict::Throttled { retry_after: None };
+    for (reason, verdict) in [(h2::Reason::NO_ERROR, Verdict::Transient), (h2::Reason::ENHANCE_YOUR_CALM, throttled)] {
+        // The request is not looked at: what is said holds for all streams from the first on.
+        let server = reqwest_server::Server::raw(move |stream, _| async move {
+            reqwest_server::until_request_is_there(&stream).await;
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            connection.abrupt_shutdown(reason);
+            while let Some(Ok(_)) = connection.accept().await {}
+        })
+        .await;
+        let echo = executor(&Clock::manual(), by_error());
+        let error = say(&echo, EchoClient::new(channel(server.address()))).await.unwrap_err();
+        let status = error.last().unwrap();
+        assert_eq!((status.verdict(), status.was_not_sent()), (verdict, true), "{status:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_is_worth_another_attempt() {
     // Reads nothing, and goes.
     let server = reqwest_server::Server::raw(|stream, n| async move {
