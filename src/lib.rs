@@ -76,9 +76,9 @@
 //!
 //! # Features
 //! All add, none is on by default: `reqwest` (a client whose responses stay guarded while their bodies are read), `tower` (a layer
-//! around any service), `server` (layers for hyper, tonic and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes
-//! axum's own types), `tracing` and `metrics` (observers), `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`),
-//! `serde` (settings from files, [`snapshot`]s as data), `full`.
+//! around any service), `tonic` (gRPC: statuses that know their verdict, and a layer for clients), `server` (layers for hyper, tonic
+//! and axum: keyed rate limits, bulkheads, deadlines), `axum` (what takes axum's own types), `tracing` and `metrics` (observers),
+//! `serde` (settings from files, [`snapshot`]s as data), `fast-clock` ([`Clock`]`::fast`), `test-util` ([`Clock`]`::manual`), `full`.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -88,6 +88,8 @@
 pub mod server;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "tonic")]
+pub mod tonic;
 #[cfg(feature = "tower")]
 pub mod tower;
 #[cfg(any(feature = "reqwest", feature = "tower"))]

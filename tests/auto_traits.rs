@@ -225,3 +225,15 @@ fn events_can_be_kept_and_sent() {
     owned::<What>();
     shared::<dyn Observer>();
 }
+
+#[cfg(feature = "tonic")]
+#[test]
+fn a_channel_with_a_chain_can_go_wherever_one_without_can() {
+    use steadfast::tonic::{Layer, Pushback, Service};
+    use tonic::transport::Channel;
+
+    owned::<Channel>();
+    owned::<Service<Channel>>();
+    owned::<Layer>();
+    owned::<Pushback>();
+}

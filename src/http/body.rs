@@ -53,6 +53,11 @@ pub(crate) trait Blame {
         let _ = trailers;
         End::Complete
     }
+
+    /// The body is over, and has no trailers.
+    fn no_trailers(&self) -> End {
+        End::Complete
+    }
 }
 
 impl<B, J> Guarded<B, J> {
@@ -139,7 +144,8 @@ where
                     let end = self.blame.trailers(trailers);
                     self.finish(end);
                 } else if self.inner.as_ref().is_some_and(Body::is_end_stream) {
-                    self.finish(End::Complete);
+                    let end = self.blame.no_trailers();
+                    self.finish(end);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -150,7 +156,8 @@ where
                 Poll::Ready(Some(Err(error)))
             }
             Some(Poll::Ready(None)) | None => {
-                self.finish(End::Complete);
+                let end = self.blame.no_trailers();
+                self.finish(end);
                 Poll::Ready(None)
             }
             Some(Poll::Pending) => {

@@ -7,6 +7,8 @@ mod body_timeout;
 mod causes;
 mod discard;
 mod judge;
+#[cfg(any(feature = "reqwest", feature = "tonic"))]
+mod network;
 mod repeat;
 mod response;
 mod retry_after;
@@ -19,5 +21,7 @@ pub(crate) use self::body_timeout::{Limits, is_event_stream};
 pub(crate) use self::causes::{causes, find};
 pub(crate) use self::discard::discard;
 pub(crate) use self::judge::{answer, status};
+#[cfg(any(feature = "reqwest", feature = "tonic"))]
+pub(crate) use self::network::{sign, was_not_processed};
 pub(crate) use self::repeat::{NO_COPY, Repeat, did_nothing};
 pub use self::response::{NotRepeated, ResponseExt};

@@ -1,9 +1,6 @@
 //! What the lack of an answer is worth. Pure: nothing here looks at a clock or at the network.
 
-use std::error::Error as StdError;
-use std::io;
-
-use crate::http::{BodyError, GivenUp, causes, status};
+use crate::http::{BodyError, GivenUp, causes, find, sign, status, was_not_processed};
 use crate::verdict::Verdict;
 
 /// The verdict on an exchange that ended without an answer, or in the middle of one.
@@ -17,17 +14,25 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
     if let Some(code) = error.status() {
         return status(code, None);
     }
+    if let Some(guard) = find::<BodyError>(error) {
+        return given_up(guard.why());
+    }
     let connecting = error.is_connect();
     match causes(error).filter_map(|cause| sign(cause, connecting)).min() {
-        Some(Sign::OwnBody | Sign::GivenUp) => Verdict::Ignored,
-        Some(Sign::Calm) => Verdict::Throttled { retry_after: None },
-        Some(Sign::Distrust | Sign::TooLarge) => Verdict::Permanent,
-        Some(Sign::Broken) => Verdict::Transient,
+        Some(sign) => sign.verdict(),
         None if connecting || error.is_timeout() => Verdict::Transient,
         // reqwest calls every failure of a response body one of decoding. Without a broken connection behind it, it is.
         None if error.is_decode() => Verdict::Permanent,
         None if error.is_body() => Verdict::Ignored,
         None => Verdict::Transient,
+    }
+}
+
+fn given_up(why: GivenUp) -> Verdict {
+    match why {
+        GivenUp::Outside(_) => Verdict::Ignored,
+        GivenUp::Stalled(_) | GivenUp::TooSlow(_) => Verdict::Transient,
+        GivenUp::TooLarge(_) => Verdict::Permanent,
     }
 }
 
@@ -44,75 +49,10 @@ pub(super) fn nothing_was_sent(error: &reqwest::Error) -> bool {
     !is_of_a_response && (error.is_connect() || causes(error).any(was_not_processed))
 }
 
-fn was_not_processed(cause: &(dyn StdError + 'static)) -> bool {
-    if let Some(error) = cause.downcast_ref::<hyper::Error>() {
-        error.is_canceled()
-    } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
-        let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-        error.is_remote() && (refused || error.is_go_away())
-    } else {
-        false
-    }
-}
-
-/// What one cause says. Of several the first in this order counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sign {
-    /// The user's own request body failed.
-    OwnBody,
-    /// The caller, the executor or the caller's deadline ended a body.
-    GivenUp,
-    /// A body is larger than it may be, and would be again.
-    TooLarge,
-    /// The server wants less of everything.
-    Calm,
-    /// The handshake failed: a certificate that is not trusted, or something that is not TLS.
-    Distrust,
-    /// The connection broke or stalled.
-    Broken,
-}
-
-fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
-    if let Some(error) = cause.downcast_ref::<BodyError>() {
-        Some(match error.why() {
-            GivenUp::Outside(_) => Sign::GivenUp,
-            GivenUp::Stalled(_) | GivenUp::TooSlow(_) => Sign::Broken,
-            GivenUp::TooLarge(_) => Sign::TooLarge,
-        })
-    } else if let Some(error) = cause.downcast_ref::<hyper::Error>() {
-        // hyper says "user" of failures of its own too, such as a connection whose task is gone; those have no cause.
-        let is_of_own_body = error.is_user() && (error.source().is_some() || error.is_body_write_aborted());
-        Some(if is_of_own_body { Sign::OwnBody } else { Sign::Broken })
-    } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
-        Some(h2_sign(error))
-    } else {
-        io_sign(cause.downcast_ref::<io::Error>()?.kind(), connecting)
-    }
-}
-
-fn h2_sign(error: &h2::Error) -> Sign {
-    if error.is_remote() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) {
-        Sign::Calm
-    } else if error.is_reset() && !error.is_remote() && !error.is_library() {
-        // A stream whose response is still waited for is reset from here only if the body that it sends has failed.
-        Sign::OwnBody
-    } else {
-        Sign::Broken
-    }
-}
-
-fn io_sign(kind: io::ErrorKind, connecting: bool) -> Option<Sign> {
-    use io::ErrorKind as K;
-    match kind {
-        K::InvalidData if connecting => Some(Sign::Distrust),
-        K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::NotConnected => Some(Sign::Broken),
-        K::UnexpectedEof | K::TimedOut => Some(Sign::Broken),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::error::Error as StdError;
+    use std::io;
     use std::time::Duration;
 
     use futures::FutureExt;
@@ -150,13 +90,6 @@ mod tests {
             assert_eq!(error(&reading(BodyError::new(slow, 1))), Verdict::Transient, "{slow:?}");
         }
         assert_eq!(error(&reading(BodyError::new(GivenUp::TooLarge(7), 1))), Verdict::Permanent);
-    }
-
-    #[test]
-    fn a_handshake_that_was_not_understood_is_permanent() {
-        assert_eq!(io_sign(io::ErrorKind::InvalidData, true), Some(Sign::Distrust));
-        assert_eq!(io_sign(io::ErrorKind::InvalidData, false), None);
-        assert_eq!(io_sign(io::ErrorKind::UnexpectedEof, true), Some(Sign::Broken));
     }
 
     #[test]

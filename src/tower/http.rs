@@ -86,7 +86,7 @@ pub struct Kept<B> {
 }
 
 /// A request that can be copied if its body can.
-struct Whole<B>(Request<B>);
+pub(crate) struct Whole<B>(pub(crate) Request<B>);
 
 impl<B: CloneRequest> CloneRequest for Whole<B> {
     fn try_clone(&self) -> Option<Whole<B>> {

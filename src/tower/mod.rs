@@ -109,9 +109,15 @@ mod wrap;
 
 pub use self::body::Body;
 pub use self::clone_request::CloneRequest;
+#[cfg(feature = "tonic")]
+pub(crate) use self::clone_request::Template;
+#[cfg(feature = "tonic")]
+pub(crate) use self::http::Whole;
 pub use self::http::{Http, Idempotent};
 pub use self::layer::Layer;
 pub use self::plain::Plain;
+#[cfg(feature = "tonic")]
+pub(crate) use self::protocol::{Protocol, Report, Requests};
 pub use self::replay::{DEFAULT_REPLAY_LIMIT, Replay};
 pub use self::service::Service;
 pub use self::wrap::{Ruled, Typed, WithContext};

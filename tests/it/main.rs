@@ -67,6 +67,12 @@ mod snippets;
 mod standard;
 mod support;
 mod timeout;
+mod tonic;
+#[path = "../../examples/grpc/echo.rs"]
+mod tonic_echo;
+mod tonic_layer;
+mod tonic_server;
+mod tonic_streams;
 mod tower;
 mod tower_adversary;
 mod tower_http;

@@ -11,10 +11,10 @@ use steadfast::error::{BoxError, Kind, Limit};
 use steadfast::reqwest::{Client, Error, ResponseExt};
 use steadfast::{Breaker, Classified, Retry, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::reqwest_server::{
     Http1, Http2, Protocol, Server, client, executor, read_request, reply, reply_with, settle, trickling,
+    until_request_is_there,
 };
 use crate::support::exhausted;
 
@@ -306,14 +306,6 @@ async fn an_http2_connection_that_was_closed_with_goaway() {
             assert_eq!(error.last().unwrap().verdict(), verdict, "{error:?}");
             assert_eq!((error.attempts(), server.accepted()), (3, 3), "nothing was done, so a POST is sent again");
         }
-    }
-}
-
-/// Waits until the preface of HTTP/2 is there and something after it, without taking it.
-async fn until_request_is_there(stream: &TcpStream) {
-    let mut seen = [0; 256];
-    while stream.peek(&mut seen).await.unwrap_or(0) < 100 {
-        tokio::task::yield_now().await;
     }
 }
 

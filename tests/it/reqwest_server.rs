@@ -297,3 +297,11 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     }
     String::from_utf8_lossy(&read).to_lowercase()
 }
+
+/// Waits until the preface of HTTP/2 is there and something after it, without taking it.
+pub(crate) async fn until_request_is_there(stream: &TcpStream) {
+    let mut seen = [0; 256];
+    while stream.peek(&mut seen).await.unwrap_or(0) < 100 {
+        tokio::task::yield_now().await;
+    }
+}
