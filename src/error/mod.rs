@@ -25,6 +25,9 @@ use crate::verdict::{Classified, Verdict};
 /// billing: circuit breaker open, next trial in 12.4 s (after 2 attempts; last error: connection refused)
 /// ```
 ///
+/// That line has the text of the operation's own error, so [`source`](std::error::Error::source) is the cause of *that*: who
+/// prints an error and its causes reads each text once. The operation's error itself is [`last`](Error::last).
+///
 /// # Into other errors
 /// `?` takes an `Error<E>` into `anyhow::Error` and `Box<dyn Error + Send + Sync>` as it is, if `E` is a standard error;
 /// [`boxed`](Error::boxed) does so for an `E` that is not one (`anyhow::Error`, `BoxError`, `String`);
@@ -319,12 +322,10 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
     }
 }
 
+/// The cause of the operation's own error, whose text `Display` shows already.
 impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self.0.refusal.config() {
-            Some(config) => Some(config),
-            None => self.last().map(|last| last as _),
-        }
+        self.last().and_then(std::error::Error::source)
     }
 }
 

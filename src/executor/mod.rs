@@ -253,6 +253,10 @@ impl<P> Executor<P> {
     /// A run counts from the first time that it has to wait for something. One whose first poll is under way on another
     /// thread is not known yet; it was admitted before the executor was closed, and may go on to wait.
     ///
+    /// A result that outlives its run, such as the body of a response, counts in the same way: from the first time that its
+    /// reader has to wait for data, until it ends or is dropped. One that is held and was never waited for does not count.
+    /// [`shutdown`](Executor::shutdown) ends it all the same, when it is read next.
+    ///
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn drained(&self) {

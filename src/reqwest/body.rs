@@ -120,8 +120,11 @@ where
         match self.as_mut().project().inner.as_pin_mut().map(|inner| inner.poll_frame(cx)) {
             Some(Poll::Ready(Some(Ok(frame)))) => {
                 self.as_mut().project().timer.set(None);
-                if self.inner.as_ref().is_some_and(Body::is_end_stream) {
-                    self.finish(End::Complete);
+                match self.inner.as_ref() {
+                    Some(inner) if inner.is_end_stream() => self.finish(End::Complete),
+                    // Trailers may follow. A body that reqwest decompresses, or could, does not say when it is over.
+                    Some(inner) if has_no_data(inner) => self.project().tail.take().end(End::Complete),
+                    _ => {}
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -151,6 +154,11 @@ where
             None => SizeHint::with_exact(0),
         }
     }
+}
+
+/// Whether no data is left to come.
+pub(super) fn has_no_data(body: &impl Body) -> bool {
+    body.size_hint().upper() == Some(0)
 }
 
 /// What an error of the body means to those who wait for its end: a body that cannot be decoded is no failure of a connection,

@@ -37,8 +37,8 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
     if let Some(code) = error.status() {
         return status(code, None);
     }
-    let connecting = error.is_connect();
-    match causes(error).filter_map(|cause| sign(cause, connecting)).min() {
+    let (connecting, answered) = (error.is_connect(), is_of_a_response(error));
+    match causes(error).filter_map(|cause| sign(cause, answered)).min() {
         Some(Sign::OwnBody | Sign::GivenUp) => Verdict::Ignored,
         Some(Sign::Calm) => Verdict::Throttled { retry_after: None },
         Some(Sign::Distrust | Sign::TooLarge) => Verdict::Permanent,
@@ -60,8 +60,12 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
 /// Nor does anything that befalls the body of a response, which is there already: HTTP/2 resets streams and connections in the
 /// middle of one with the same words.
 pub(super) fn nothing_was_sent(error: &reqwest::Error) -> bool {
-    let is_of_a_response = error.is_decode() || error.is_body();
-    !is_of_a_response && (error.is_connect() || causes(error).any(was_not_processed))
+    !is_of_a_response(error) && (error.is_connect() || causes(error).any(was_not_processed))
+}
+
+/// Whether the answer was there, and its body failed.
+fn is_of_a_response(error: &reqwest::Error) -> bool {
+    error.is_decode() || error.is_body()
 }
 
 fn was_not_processed(cause: &(dyn StdError + 'static)) -> bool {
@@ -86,13 +90,13 @@ enum Sign {
     TooLarge,
     /// The server wants less of everything.
     Calm,
-    /// The handshake failed: a certificate that is not trusted, or something that is not TLS.
+    /// The handshake failed: a certificate that is not trusted, on either side, or something that is not TLS.
     Distrust,
     /// The connection broke or stalled.
     Broken,
 }
 
-fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
+fn sign(cause: &(dyn StdError + 'static), answered: bool) -> Option<Sign> {
     if let Some(error) = cause.downcast_ref::<BodyError>() {
         Some(match error.why() {
             GivenUp::Outside(_) => Sign::GivenUp,
@@ -106,7 +110,7 @@ fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
     } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
         Some(h2_sign(error))
     } else {
-        io_sign(cause.downcast_ref::<io::Error>()?.kind(), connecting)
+        io_sign(cause.downcast_ref::<io::Error>()?.kind(), answered)
     }
 }
 
@@ -121,10 +125,12 @@ fn h2_sign(error: &h2::Error) -> Sign {
     }
 }
 
-fn io_sign(kind: io::ErrorKind, connecting: bool) -> Option<Sign> {
+/// With TLS 1.3 a server refuses the certificate of a client when that is connected already and waits for its answer. In the
+/// body of an answer the same kind is that of data which cannot be decompressed.
+fn io_sign(kind: io::ErrorKind, answered: bool) -> Option<Sign> {
     use io::ErrorKind as K;
     match kind {
-        K::InvalidData if connecting => Some(Sign::Distrust),
+        K::InvalidData if !answered => Some(Sign::Distrust),
         K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::NotConnected => Some(Sign::Broken),
         K::UnexpectedEof | K::TimedOut => Some(Sign::Broken),
         _ => None,
@@ -194,9 +200,9 @@ mod tests {
 
     #[test]
     fn a_handshake_that_was_not_understood_is_permanent() {
-        assert_eq!(io_sign(io::ErrorKind::InvalidData, true), Some(Sign::Distrust));
-        assert_eq!(io_sign(io::ErrorKind::InvalidData, false), None);
-        assert_eq!(io_sign(io::ErrorKind::UnexpectedEof, true), Some(Sign::Broken));
+        assert_eq!(io_sign(io::ErrorKind::InvalidData, false), Some(Sign::Distrust));
+        assert_eq!(io_sign(io::ErrorKind::InvalidData, true), None);
+        assert_eq!(io_sign(io::ErrorKind::UnexpectedEof, false), Some(Sign::Broken));
     }
 
     #[test]
