@@ -55,6 +55,13 @@ pub enum What {
     HedgeWon,
     /// The lane of this event still ran when another one decided, and is dropped.
     HedgeLost,
+    /// A [`Fallback`](crate::Fallback) steps in.
+    FellBack {
+        /// What it replaces.
+        error: Kind,
+    },
+    /// A [`Chaos`](crate::Chaos) changes what comes of the try of this event.
+    ChaosInjected,
     /// A policy refused the call.
     Rejected {
         /// What it said.

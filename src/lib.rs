@@ -52,6 +52,9 @@
 //! [`Executor::shutdown`], a dropped future) ends a call in the middle of an attempt or of a wait, gives back what it holds,
 //! and attaches the last error of the operation. A success that is ready is never thrown away.
 //!
+//! Code that is not async goes through the same chains with [`Executor::run_blocking`]. What a caller gets in the place of a failure
+//! is a [`Fallback`]; what a program does when a dependency fails can be seen before it does with [`Chaos`].
+//!
 //! # If the compiler says it is not `Fn`
 //! An operation is called once for every attempt, so it is a `Fn` closure.
 //!
@@ -79,6 +82,7 @@
 // In the order in which a call meets them; a module imports only modules that are listed below it.
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+mod blocking;
 pub mod executor;
 mod drive;
 pub mod chain;
@@ -87,6 +91,8 @@ pub mod hedge;
 pub mod timeout;
 pub mod breaker;
 pub mod limit;
+pub mod fallback;
+pub mod chaos;
 pub mod operation;
 pub mod judge;
 pub mod keyed;
@@ -112,11 +118,13 @@ pub use self::attempt::Attempt;
 pub use self::breaker::Breaker;
 pub use self::budget::Budget;
 pub use self::cancel::{Cancellation, Cause};
+pub use self::chaos::Chaos;
 pub use self::clock::Clock;
 pub use self::context::{Context, Priority};
 pub use self::drive::{try_do, try_op};
 pub use self::error::{ConfigError, Error, Refusal};
 pub use self::executor::Executor;
+pub use self::fallback::{Fallback, fallback};
 pub use self::hedge::Hedge;
 pub use self::keyed::Keyed;
 pub use self::limit::{Bulkhead, RateLimiter};

@@ -1,5 +1,6 @@
 //! A chain, built once per dependency and shared.
 
+mod around;
 mod builder;
 mod erase;
 
@@ -7,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::around::Around;
 pub use self::builder::Builder;
 pub use self::erase::{AnyError, AnyValue, Erased};
 use crate::attempt::Attempt;
@@ -267,6 +269,11 @@ impl<P> Executor<P> {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.0.life.waiting()
+    }
+
+    /// What it runs with, for another way of running.
+    pub(crate) fn parts(&self) -> (&Setup, &P) {
+        (&self.0.setup, &self.0.policies)
     }
 
     /// Runs an operation whose result outlives the run: the caller holds the tail until the result ends.

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod backoff;
+mod blocking;
 mod breaker;
 mod breaker_behaviours;
 mod breaker_by_hand;
@@ -21,10 +22,12 @@ mod bulkhead;
 mod callbacks;
 mod cancellation;
 mod chain;
+mod chaos;
 mod clock;
 mod errors;
 mod events;
 mod executor;
+mod fallback;
 mod hedge;
 mod hedge_model;
 mod judge;
