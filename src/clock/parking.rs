@@ -258,7 +258,8 @@ mod tests {
         };
         parked.block_on(async {
             let mut long = pin!(clock.sleep(Duration::MAX / 2));
-            assert!(futures::poll!(long.as_mut()).is_pending());
+            let begun = std::future::poll_fn(|cx| Poll::Ready(long.as_mut().poll(cx)));
+            assert!(begun.await.is_pending());
             futures::future::join3(sleep(3), sleep(1), sleep(2)).await;
         });
         assert_eq!(*ended.lock().unwrap(), [1, 2, 3]);

@@ -152,9 +152,9 @@ fn a_token_and_a_shutdown_wake_the_thread() {
             was_called.recv().unwrap();
             // It has noticed, or is about to wait and looks then.
             if by_token {
-                token.cancel()
+                token.cancel();
             } else {
-                billing.shutdown()
+                billing.shutdown();
             }
             run.join().unwrap().unwrap_err()
         });

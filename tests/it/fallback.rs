@@ -147,7 +147,7 @@ impl Operation<u16, Word> for Careful {
     async fn discard(&self, value: u16) {
         assert_eq!(value, 503);
         self.0.fetch_add(1, Relaxed);
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -280,7 +280,7 @@ fn fallback_on_caller_cancel() {
     let slow = || (step_in(), Retry::fixed(secs(10)));
     let waiting = scenario(slow).cancelled_at(secs(2)).typed([err::<Word, _>("down")]);
     assert_eq!((waiting.kind(), waiting.last(), waiting.took), (Kind::Cancelled, Some("down"), secs(2)));
-    let late = scenario(&step_in).context(|cx| cx.with_timeout(secs(1))).typed([err::<Word, _>("down").after(secs(1))]);
+    let late = scenario(step_in).context(|cx| cx.with_timeout(secs(1))).typed([err::<Word, _>("down").after(secs(1))]);
     assert_eq!((late.kind(), late.took), (Kind::DeadlineExceeded, secs(1)));
     assert_eq!(calls.load(Relaxed), 0);
 

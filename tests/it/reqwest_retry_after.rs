@@ -14,6 +14,9 @@ use crate::support::secs;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
+/// The `Retry-After` headers of one answer.
+type Values = &'static [&'static [u8]];
+
 /// A refusal with these `Retry-After` headers, as they are.
 fn asks(status: u16, values: &[&[u8]]) -> Reply {
     let mut refusal = reply(status, "");
@@ -24,11 +27,11 @@ fn asks(status: u16, values: &[&[u8]]) -> Reply {
 }
 
 /// A server that asks for a pause once.
-async fn asking_once(protocol: Protocol, status: u16, values: &'static [&'static [u8]]) -> Server {
+async fn asking_once(protocol: Protocol, status: u16, values: Values) -> Server {
     Server::quick(protocol, move |n| if n == 1 { asks(status, values) } else { reply(200, "there") }).await
 }
 
-fn both(cases: &[&'static [&'static [u8]]]) -> impl Iterator<Item = (Protocol, &'static [&'static [u8]])> {
+fn both(cases: &[Values]) -> impl Iterator<Item = (Protocol, Values)> {
     [Http1, Http2].into_iter().flat_map(move |protocol| cases.iter().map(move |values| (protocol, *values)))
 }
 
@@ -52,7 +55,7 @@ fn show(protocol: Protocol, values: &[&[u8]]) -> String {
     format!("{protocol:?} {values:?}")
 }
 
-const HUGE: [&[&[u8]]; 6] = [
+const HUGE: [Values; 6] = [
     &[b"9223372036"],
     &[b"9223372037"],
     &[b"9223372036854775807"],
@@ -97,8 +100,8 @@ async fn retry_after_overflows_sleep() {
 
 #[tokio::test]
 async fn retry_after_negative_or_past() {
-    let (past, invalid): ([&[&[u8]]; 2], [&[&[u8]]; 2]) =
-        ([&[b"Wed, 21 Oct 2015 07:28:00 GMT"], &[b"0"]], [&[b"-1"], &[b"-9223372036854775808"]]);
+    let past: [Values; 2] = [&[b"Wed, 21 Oct 2015 07:28:00 GMT"], &[b"0"]];
+    let invalid: [Values; 2] = [&[b"-1"], &[b"-9223372036854775808"]];
     for (protocol, values) in both(&past) {
         let clock = Clock::manual();
         let server = asking_once(protocol, 429, values).await;
@@ -115,7 +118,7 @@ async fn retry_after_negative_or_past() {
 
 #[tokio::test]
 async fn retry_after_malformed_date() {
-    let malformed: [&[&[u8]]; 11] = [
+    let malformed: [Values; 11] = [
         &[b"soon"],
         &[b""],
         &[b"  "],
@@ -139,7 +142,7 @@ async fn retry_after_malformed_date() {
 /// 2020-01-01T00:00:00Z is where the wall clock of the tests begins.
 #[tokio::test]
 async fn retry_after_unit() {
-    let two_seconds: [&[&[u8]]; 6] = [
+    let two_seconds: [Values; 6] = [
         &[b"2"],
         &[b"Wed, 01 Jan 2020 00:00:02 GMT"],
         &[b"Wednesday, 01-Jan-20 00:00:02 GMT"],
