@@ -77,7 +77,7 @@ impl<F> Chaos<Fail<F>> {
 }
 
 impl<F> Chaos<Replace<F>> {
-    /// Ends a share of `rate` of the calls with what `answer` makes, a `Result` or an [`Outcome`](crate::policy::Outcome) with a
+    /// Ends a share of `rate` of the calls with what `answer` makes, a `Result` or an [`Outcome`] with a
     /// verdict of its own, as if the operation had. `rate` is from 0, none, to 1, all.
     ///
     /// ```
@@ -130,7 +130,10 @@ impl<I> Chaos<I> {
 
     #[cold]
     fn draws<E>(&self, call: Call<'_, E>) -> bool {
-        let hit = call.ended().is_none() && call.scope().core.rng().unit() < self.switch.rate();
+        let core = call.scope().core;
+        // What is injected is an attempt, and counts as one.
+        let may_start = call.context().max_attempts().is_none_or(|most| core.attempts() < most);
+        let hit = may_start && call.ended().is_none() && core.rng().unit() < self.switch.rate();
         if hit {
             self.switch.0.injected.fetch_add(1, Relaxed);
             call.emit(|| What::ChaosInjected);
