@@ -37,6 +37,11 @@ impl Attempt {
         Attempt { clock: clock.clone(), deadline, number, hedge }
     }
 
+    /// The same try on a clock that is the same, but may sleep in another way.
+    pub(crate) fn on(self, clock: &Clock) -> Attempt {
+        Attempt { clock: clock.clone(), ..self }
+    }
+
     /// Which try of the run this is, from 1. A hedge has the number of the try that it hedges.
     #[must_use]
     pub fn number(&self) -> u32 {

@@ -57,6 +57,9 @@
 //! on: see [`standard`]. A [`Registry`] has an executor for each dependency, from one configuration.
 //! [`Executor::snapshot`] shows what all policies are doing.
 //!
+//! Code that is not async goes through the same chains with [`Executor::run_blocking`]. What a caller gets in the place of a failure
+//! is a [`Fallback`]; what a program does when a dependency fails can be seen before it does with [`Chaos`].
+//!
 //! # If the compiler says it is not `Fn`
 //! An operation is called once for every attempt, so it is a `Fn` closure.
 //!
@@ -104,6 +107,7 @@ pub mod tracing;
 pub mod metrics;
 pub mod registry;
 pub mod standard;
+mod blocking;
 pub mod executor;
 mod drive;
 pub mod chain;
@@ -112,6 +116,8 @@ pub mod hedge;
 pub mod timeout;
 pub mod breaker;
 pub mod limit;
+pub mod fallback;
+pub mod chaos;
 pub mod operation;
 pub mod judge;
 pub mod keyed;
@@ -142,11 +148,13 @@ pub use self::attempt::Attempt;
 pub use self::breaker::Breaker;
 pub use self::budget::Budget;
 pub use self::cancel::{Cancellation, Cause};
+pub use self::chaos::Chaos;
 pub use self::clock::Clock;
 pub use self::context::{Context, Priority};
 pub use self::drive::{try_do, try_op};
 pub use self::error::{ConfigError, Error, Refusal};
 pub use self::executor::Executor;
+pub use self::fallback::{Fallback, fallback};
 pub use self::hedge::Hedge;
 pub use self::keyed::Keyed;
 pub use self::limit::{Bulkhead, RateLimiter};

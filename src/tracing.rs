@@ -36,6 +36,8 @@
 //! | `retry scheduled` | `INFO` | `delay_ms`, `verdict` |
 //! | `timed out` | `INFO` | `limit_ms` |
 //! | `hedge started`, `hedge won`, `hedge lost` | `DEBUG` | |
+//! | `fell back` | `INFO` | `error` |
+//! | `fault injected` | `DEBUG` | |
 //! | `rejected` | `INFO` | `by`, `kind` |
 //! | `queued` | `DEBUG` | `by` |
 //! | `admitted` | `DEBUG` | `by`, `waited_ms` |
@@ -162,6 +164,8 @@ fn tell(event: &Event) {
         What::HedgeStarted => attempt!(event, Level::DEBUG, "hedge started"),
         What::HedgeWon => attempt!(event, Level::DEBUG, "hedge won"),
         What::HedgeLost => attempt!(event, Level::DEBUG, "hedge lost"),
+        What::FellBack { error } => attempt!(event, Level::INFO, "fell back", error = error.as_str()),
+        What::ChaosInjected => attempt!(event, Level::DEBUG, "fault injected"),
         What::Rejected { by, kind } => attempt!(event, Level::INFO, "rejected", by = *by, kind = kind.as_str()),
         What::Queued { by } => attempt!(event, Level::DEBUG, "queued", by = *by),
         What::Admitted { by, waited } => {

@@ -4,19 +4,22 @@
 
 use std::future::poll_fn;
 use std::hint::black_box;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context as TaskContext, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use allocation_counter::measure;
 use steadfast::breaker::{BreakerConfig, TripRule};
-use steadfast::clock::Clock;
+use steadfast::clock::{Clock, TimeSource};
 use steadfast::event::Event;
 use steadfast::limit::RateLimiterConfig;
 use steadfast::policy::Policy;
 use steadfast::standard::StandardConfig;
 use steadfast::{
-    Attempt, Breaker, Bulkhead, Context, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout, Verdict, faults, op,
-    try_do, try_op,
+    Attempt, Breaker, Bulkhead, Chaos, Context, Error, Executor, Fallback, Hedge, Keyed, RateLimiter, Retry, Timeout,
+    Verdict, fallback, faults, op, try_do, try_op,
 };
 
 /// How many allocations `work` makes once it has been done before.
@@ -139,6 +142,50 @@ fn a_success_through_a_closed_breaker_allocates_nothing() {
         assert_eq!(allocations(|| finish(try_do(&cx, answer, (&retry, &breaker, &timeout))).unwrap()), 0);
         assert_eq!(allocations(|| breaker.try_acquire().unwrap().success()), 0);
     }
+}
+
+/// Counts how often it is read.
+struct Counted(Arc<AtomicU64>);
+
+impl TimeSource for Counted {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.fetch_add(1, Relaxed))
+    }
+
+    fn sleep_until(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+}
+
+#[test]
+fn a_fallback_and_a_chaos_that_is_off_cost_a_success_no_allocation_and_no_look_at_the_clock() {
+    let reads = Arc::new(AtomicU64::new(0));
+    let (retry, timeout) = chain();
+    let breaker = || Breaker::new(BreakerConfig::default());
+    let off = Chaos::fail(1.0, || "injected".to_owned());
+    off.switch().turn_off();
+    let with = |policies| {
+        let clock = Clock::custom(Counted(Arc::clone(&reads)));
+        Executor::builder("allocations").policies(policies).clock(clock).build().unwrap()
+    };
+    let plain = with((None, (retry.clone(), breaker(), timeout.clone(), None)));
+    let value = Fallback::value(8);
+    let covered = with((Some(value), (retry.clone(), breaker(), timeout.clone(), Some(off))));
+    let cost = |executor: &Executor<_>| {
+        let allocated = allocations(|| finish(executor.run(answer)).unwrap());
+        let before = reads.load(Relaxed);
+        finish(executor.run(answer)).unwrap();
+        (allocated, reads.load(Relaxed) - before)
+    };
+    assert_eq!(cost(&plain), (0, 1));
+    assert_eq!(cost(&covered), (0, 1));
+    let function = fallback(|_: &Error<String>| async { Ok(8) });
+    let around = covered.around(function);
+    assert_eq!(allocations(|| finish(around.run(answer)).unwrap()), 0);
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use steadfast::breaker::{self, AbandonedTrial, BreakerConfig, Counts, Permit, Rejected, State, Transition, TripRule};
 use steadfast::budget::{Draw, First};
 use steadfast::chain::BoxPolicy;
+use steadfast::chaos::{Delay, Fail, Replace, Switch};
 use steadfast::clock::{Clock, Deadline, ManualClock, Moment, Sleep};
 use steadfast::error::{BoxError, Full, Kind, Limit, Name, Opaque, Refusal};
 use steadfast::event::{CutOff, Event, Observer, RunEnd, RunId, What};
-use steadfast::executor::{AnyError, AnyValue, Builder, Erased, Report, Stopped, With};
+use steadfast::executor::{AnyError, AnyValue, Around, Builder, Erased, Report, Stopped, With};
+use steadfast::fallback::{Always, Function, Value, When};
 use steadfast::judge::{AttemptsFor, ByError, Classify, Judged, JudgedBy, RetryAfter, RetryIf};
 use steadfast::limit::{BulkheadConfig, BulkheadPermit, RateLimiterConfig};
 use steadfast::operation::{Fault, Faults, Nested, Op, StateFuture, WithState, WithToken};
@@ -16,8 +18,8 @@ use steadfast::retry::{Backoff, Jitter, OnLongWait, OnRejection, RetryEvent};
 use steadfast::snapshot::ExecutorSnapshot;
 use steadfast::standard::StandardConfig;
 use steadfast::{
-    Attempt, Breaker, Budget, Bulkhead, Cancellation, CancellationToken, Cause, ConfigError, Context, Error, Executor,
-    Hedge, Keyed, Priority, RateLimiter, Registry, Retry, StandardChain, Timeout, Verdict,
+    Attempt, Breaker, Budget, Bulkhead, Cancellation, CancellationToken, Cause, Chaos, ConfigError, Context, Error,
+    Executor, Fallback, Hedge, Keyed, Priority, RateLimiter, Registry, Retry, StandardChain, Timeout, Verdict,
 };
 
 fn all<T: Send + Sync + Unpin>() {}
@@ -206,6 +208,19 @@ fn what_a_policy_sees_can_move_between_threads_at_an_await() {
     unpin::<RetryEvent<'_>>();
     owned::<AnyValue>();
     owned::<AnyError>();
+}
+
+#[test]
+fn fallbacks_and_faults_on_purpose_are_as_free_as_what_they_hold() {
+    type Maker = fn() -> String;
+    owned::<Fallback<Value<String>>>();
+    owned::<Fallback<Function<Maker>, When<Maker>>>();
+    owned::<Always>();
+    owned::<Chaos<Fail<Maker>>>();
+    owned::<Chaos<Replace<Maker>>>();
+    owned::<Chaos<Delay>>();
+    owned::<Switch>();
+    all::<Around<'_, Retry, Timeout>>();
 }
 
 #[test]

@@ -137,11 +137,8 @@ impl fmt::Display for Rejected {
     }
 }
 
-impl std::error::Error for Rejected {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.config.as_ref().map(|config| config as _)
-    }
-}
+/// Without a source: `Display` shows the setting that was refused, see [`config`](Rejected::config).
+impl std::error::Error for Rejected {}
 
 /// The admission of one call of a chain. Dropped before it was settled, it asks the scopes around it why.
 pub(super) struct Held<'a, 'run, E> {

@@ -1,11 +1,11 @@
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use super::ManualClock;
+use super::signal::Signal;
 
 impl ManualClock {
     /// Runs `fut` to its end on this thread, with time that passes by itself: whenever the future
@@ -63,45 +63,6 @@ impl ManualClock {
             // A wake ends the wait at once; a new timer, or a waker given up, does not.
             thread::park_timeout(LOOK_AGAIN);
         }
-    }
-}
-
-/// Remembers that the future of a `block_on` was woken, and unparks its thread.
-struct Signal {
-    woken: AtomicBool,
-    thread: Thread,
-}
-
-impl Signal {
-    fn here() -> Signal {
-        Signal { woken: AtomicBool::new(false), thread: thread::current() }
-    }
-
-    fn take(&self) -> bool {
-        self.woken.swap(false, Ordering::AcqRel)
-    }
-
-    fn is_set(&self) -> bool {
-        self.woken.load(Ordering::Acquire)
-    }
-
-    /// Whether only `block_on` itself still holds it: by name, and in the waker that it polls with.
-    fn is_forgotten(self: &Arc<Signal>) -> bool {
-        let forgotten = Arc::strong_count(self) == 2;
-        // Pairs with the release in the last other owner's drop: what it did before is seen.
-        fence(Ordering::Acquire);
-        forgotten
-    }
-}
-
-impl Wake for Signal {
-    fn wake(self: Arc<Signal>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Signal>) {
-        self.woken.store(true, Ordering::Release);
-        self.thread.unpark();
     }
 }
 

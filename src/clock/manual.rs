@@ -33,6 +33,10 @@ impl ManualClock {
         ManualClock(Arc::new(Hand(Mutex::new(Face::new()))))
     }
 
+    pub(super) fn of(hand: &Arc<Hand>) -> ManualClock {
+        ManualClock(Arc::clone(hand))
+    }
+
     /// The clock that this hand moves, for whatever takes a [`Clock`].
     #[must_use]
     pub fn clock(&self) -> Clock {

@@ -18,6 +18,8 @@ mod fast;
 #[cfg(any(test, feature = "test-util"))]
 mod manual;
 mod moment;
+mod parking;
+mod signal;
 mod sleep;
 mod system;
 
@@ -31,6 +33,7 @@ pub use self::deadline::Deadline;
 pub use self::manual::ManualClock;
 pub use self::moment::Moment;
 pub(crate) use self::moment::nanos;
+pub(crate) use self::parking::Parked;
 pub use self::sleep::Sleep;
 
 /// The source of time of a call: what its policies read, sleep on and date things with.
@@ -64,7 +67,13 @@ enum Kind {
     Fast(&'static fast::Counter),
     #[cfg(any(test, feature = "test-util"))]
     Manual(Arc<manual::Hand>),
-    Custom(Arc<Box<dyn TimeSource>>),
+    Custom(Arc<Custom>),
+}
+
+struct Custom {
+    source: Box<dyn TimeSource>,
+    /// The clock that it is, if it only sleeps in another way.
+    base: Option<Clock>,
 }
 
 impl Clock {
@@ -115,7 +124,7 @@ impl Clock {
     /// A clock that reads and sleeps through `source`. Only its clones are equal to it.
     #[must_use]
     pub fn custom(source: impl TimeSource) -> Clock {
-        Clock(Kind::Custom(Arc::new(Box::new(source))))
+        Clock(Kind::Custom(Arc::new(Custom { source: Box::new(source), base: None })))
     }
 
     /// The present moment.
@@ -128,7 +137,7 @@ impl Clock {
             Kind::Fast(counter) => counter.now(),
             #[cfg(any(test, feature = "test-util"))]
             Kind::Manual(hand) => hand.now(),
-            Kind::Custom(source) => custom_now(&***source),
+            Kind::Custom(custom) => custom_now(&*custom.source),
         }
     }
 
@@ -145,7 +154,7 @@ impl Clock {
             Kind::Fast(_) => system::wall(),
             #[cfg(any(test, feature = "test-util"))]
             Kind::Manual(hand) => hand.wall(),
-            Kind::Custom(source) => source.wall(),
+            Kind::Custom(custom) => custom.source.wall(),
         }
     }
 
@@ -169,6 +178,14 @@ impl Clock {
     pub(crate) fn sleep_from(&self, now: Moment, at: Moment) -> Sleep {
         Sleep::from(self, now, at)
     }
+
+    /// The clock that it is, however it sleeps.
+    fn base(&self) -> &Clock {
+        match &self.0 {
+            Kind::Custom(custom) => custom.base.as_ref().unwrap_or(self),
+            _ => self,
+        }
+    }
 }
 
 /// A clone: the same clock.
@@ -187,7 +204,7 @@ impl Default for Clock {
 
 impl PartialEq for Clock {
     fn eq(&self, other: &Clock) -> bool {
-        match (&self.0, &other.0) {
+        match (&self.base().0, &other.base().0) {
             (Kind::Tokio, Kind::Tokio) => true,
             #[cfg(feature = "fast-clock")]
             (Kind::Fast(_), Kind::Fast(_)) => true,
@@ -203,7 +220,7 @@ impl Eq for Clock {}
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
+        f.write_str(match self.base().0 {
             Kind::Tokio => "Clock::Tokio",
             #[cfg(feature = "fast-clock")]
             Kind::Fast(_) => "Clock::Fast",

@@ -126,7 +126,7 @@ impl Wait {
             _ if clock.now() >= at => Wait::Over,
             #[cfg(any(test, feature = "test-util"))]
             Kind::Manual(hand) => Wait::Manual(hand.timer(at)),
-            Kind::Custom(source) => Wait::Custom(Mutex::new(source.sleep_until(custom_time(at)))),
+            Kind::Custom(custom) => Wait::Custom(Mutex::new(custom.source.sleep_until(custom_time(at)))),
         }
     }
 

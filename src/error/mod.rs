@@ -25,6 +25,9 @@ use crate::verdict::{Classified, Verdict};
 /// billing: circuit breaker open, next trial in 12.4 s (after 2 attempts; last error: connection refused)
 /// ```
 ///
+/// That line has the text of the operation's own error, so [`source`](std::error::Error::source) is the cause of *that*: who
+/// prints an error and its causes reads each text once. The operation's error itself is [`last`](Error::last).
+///
 /// # Into other errors
 /// `?` takes an `Error<E>` into `anyhow::Error` and `Box<dyn Error + Send + Sync>` as it is, if `E` is a standard error;
 /// [`boxed`](Error::boxed) does so for an `E` that is not one (`anyhow::Error`, `BoxError`, `String`);
@@ -53,6 +56,8 @@ struct Inner<E> {
     last: Option<E>,
     /// Errors before `last`, oldest first; `None` unless `Retry::keep_errors` asked.
     history: Option<Vec<E>>,
+    /// What a fallback was to replace, whose own error this is.
+    original: Option<Error<E>>,
 }
 
 impl<E> Error<E> {
@@ -77,7 +82,7 @@ impl<E> Error<E> {
     }
 
     fn new(kind: Kind, last: Option<E>) -> Error<E> {
-        Error(Box::new(Inner { refusal: Refusal::new(kind), verdict: None, last, history: None }))
+        Error(Box::new(Inner { refusal: Refusal::new(kind), verdict: None, last, history: None, original: None }))
     }
 
     /// Why the run ended.
@@ -101,6 +106,12 @@ impl<E> Error<E> {
     /// The errors that `Retry::keep_errors(n)` kept, oldest first, the last one included; none without it.
     pub fn history(&self) -> impl Iterator<Item = &E> {
         self.0.history.iter().flat_map(|history| history.iter().chain(&self.0.last))
+    }
+
+    /// The error that a [`fallback`](crate::fallback()) was to replace, if this is the fallback's own.
+    #[must_use]
+    pub fn original(&self) -> Option<&Error<E>> {
+        self.0.original.as_ref()
     }
 
     /// How many times the operation was started, hedges included.
@@ -218,9 +229,14 @@ impl<E> Error<E> {
     /// The same error with the operation's errors changed by `f`.
     #[must_use]
     pub fn map<F>(self, mut f: impl FnMut(E) -> F) -> Error<F> {
-        let Inner { refusal, verdict, last, history } = *self.0;
-        let history = history.map(|history| history.into_iter().map(&mut f).collect());
-        Error(Box::new(Inner { refusal, verdict, last: last.map(f), history }))
+        self.map_each(&mut f)
+    }
+
+    fn map_each<F>(self, f: &mut dyn FnMut(E) -> F) -> Error<F> {
+        let Inner { refusal, verdict, last, history, original } = *self.0;
+        let history = history.map(|history| history.into_iter().map(&mut *f).collect());
+        let original = original.map(|original| original.map_each(f));
+        Error(Box::new(Inner { refusal, verdict, last: last.map(f), history, original }))
     }
 }
 
@@ -237,6 +253,12 @@ impl<E> Error<E> {
     /// Remembers the judgement, for a chain that has this whole run as its operation.
     pub(crate) fn set_verdict(&mut self, verdict: Verdict) {
         self.0.verdict = Some(verdict);
+    }
+
+    /// The same error as that of a fallback which was to replace `original`.
+    pub(crate) fn instead_of(mut self, original: Error<E>) -> Error<E> {
+        self.0.original = Some(original);
+        self
     }
 
     pub(crate) fn set_attempts(&mut self, attempts: u32) {
@@ -311,6 +333,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
         match (self.last(), self.kind()) {
             (Some(last), Kind::Failed) => {
                 refusal.write_name(f)?;
+                if self.0.original.is_some() {
+                    f.write_str("the fallback failed too: ")?;
+                }
                 write!(f, "{last}")?;
                 if self.attempts() > 1 { write!(f, " (after {} attempts)", self.attempts()) } else { Ok(()) }
             }
@@ -319,11 +344,13 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
     }
 }
 
+/// The cause of the operation's own error, whose text `Display` shows already; of a fallback's error that which it was to
+/// replace.
 impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self.0.refusal.config() {
-            Some(config) => Some(config),
-            None => self.last().map(|last| last as _),
+        match self.original() {
+            Some(original) => Some(original),
+            None => self.last().and_then(std::error::Error::source),
         }
     }
 }

@@ -109,8 +109,5 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.config.as_deref().map(|config| config as _)
-    }
-}
+/// Without a source: `Display` shows the setting that was refused, see [`config`](Refusal::config).
+impl std::error::Error for Refusal {}

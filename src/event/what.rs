@@ -44,6 +44,13 @@ pub enum What {
     HedgeWon,
     /// The lane of this event still ran when another one decided, and is dropped.
     HedgeLost,
+    /// A [`Fallback`](crate::Fallback) steps in.
+    FellBack {
+        /// What it replaces.
+        error: Kind,
+    },
+    /// A [`Chaos`](crate::Chaos) changes what comes of the try of this event.
+    ChaosInjected,
     /// The call has changed the state of a [`Breaker`](crate::Breaker).
     Transition(Transition),
     /// A policy refused the call.

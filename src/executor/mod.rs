@@ -1,5 +1,6 @@
 //! A chain, built once per dependency and shared.
 
+mod around;
 mod builder;
 mod erase;
 mod snapshot;
@@ -8,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::around::Around;
 pub use self::builder::Builder;
 pub use self::erase::{AnyError, AnyValue, Erased};
 use crate::attempt::Attempt;
@@ -261,6 +263,10 @@ impl<P> Executor<P> {
     /// A run counts from the first time that it has to wait for something. One whose first poll is under way on another
     /// thread is not known yet; it was admitted before the executor was closed, and may go on to wait.
     ///
+    /// A result that outlives its run, such as the body of a response, counts in the same way: from the first time that its
+    /// reader has to wait for data, until it ends or is dropped. One that is held and was never waited for does not count.
+    /// [`shutdown`](Executor::shutdown) ends it all the same, when it is read next.
+    ///
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn drained(&self) {
@@ -280,6 +286,11 @@ impl<P> Executor<P> {
             let (executor, at) = (*name, clock.now());
             observers.tell(&Event { executor, run: None, at, attempt: 0, hedge: 0, policy: None, what });
         }
+    }
+
+    /// What it runs with, for another way of running.
+    pub(crate) fn parts(&self) -> (&Setup, &P) {
+        (&self.0.setup, &self.0.policies)
     }
 
     /// Runs an operation whose result outlives the run: the caller holds the tail until the result ends.

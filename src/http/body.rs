@@ -58,6 +58,16 @@ pub(crate) trait Blame {
     fn no_trailers(&self) -> End {
         End::Complete
     }
+
+    /// Whether its trailers, if it has any, have nothing to say about its end.
+    fn ends_with_data(&self) -> bool {
+        true
+    }
+}
+
+/// Whether no data is left to come.
+pub(crate) fn has_no_data(body: &impl Body) -> bool {
+    body.size_hint().upper() == Some(0)
 }
 
 impl<B, J> Guarded<B, J> {
@@ -146,6 +156,9 @@ where
                 } else if self.inner.as_ref().is_some_and(Body::is_end_stream) {
                     let end = self.blame.no_trailers();
                     self.finish(end);
+                } else if self.blame.ends_with_data() && self.inner.as_ref().is_some_and(has_no_data) {
+                    // Trailers may follow. A body that is decompressed, or could be, does not say when it is over.
+                    self.as_mut().project().tail.take().end(End::Complete);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

@@ -13,7 +13,7 @@ mod repeat;
 mod response;
 mod retry_after;
 
-pub(crate) use self::body::{Blame, Guarded, Rules};
+pub(crate) use self::body::{Blame, Guarded, Rules, has_no_data};
 pub use self::body_error::BodyError;
 pub(crate) use self::body_error::GivenUp;
 pub use self::body_timeout::{BodyTimeout, DEFAULT_IDLE_LIMIT};

@@ -25,7 +25,7 @@ pub(crate) enum Sign {
     OwnBody,
     /// The server wants less of everything.
     Calm,
-    /// The handshake failed: a certificate that is not trusted, or something that is not TLS.
+    /// The handshake failed: a certificate that is not trusted, on either side, or something that is not TLS.
     Distrust,
     /// The connection broke or stalled.
     Broken,
@@ -42,8 +42,8 @@ impl Sign {
     }
 }
 
-/// What the cause says, if it is one of a network client. `connecting`: of a connection that was not made.
-pub(crate) fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option<Sign> {
+/// What the cause says, if it is one of a network client. `answered`: of an answer that was there, and broke off.
+pub(crate) fn sign(cause: &(dyn StdError + 'static), answered: bool) -> Option<Sign> {
     if let Some(error) = cause.downcast_ref::<hyper::Error>() {
         // hyper says "user" of failures of its own too, such as a connection whose task is gone; those have no cause.
         let is_of_own_body = error.is_user() && (error.source().is_some() || error.is_body_write_aborted());
@@ -51,7 +51,7 @@ pub(crate) fn sign(cause: &(dyn StdError + 'static), connecting: bool) -> Option
     } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
         Some(h2_sign(error))
     } else {
-        io_sign(cause.downcast_ref::<io::Error>()?.kind(), connecting)
+        io_sign(cause.downcast_ref::<io::Error>()?.kind(), answered)
     }
 }
 
@@ -66,10 +66,12 @@ fn h2_sign(error: &h2::Error) -> Sign {
     }
 }
 
-fn io_sign(kind: io::ErrorKind, connecting: bool) -> Option<Sign> {
+/// With TLS 1.3 a server refuses the certificate of a client when that is connected already and waits for its answer. In the
+/// body of an answer the same kind is that of data which cannot be decompressed.
+fn io_sign(kind: io::ErrorKind, answered: bool) -> Option<Sign> {
     use io::ErrorKind as K;
     match kind {
-        K::InvalidData if connecting => Some(Sign::Distrust),
+        K::InvalidData if !answered => Some(Sign::Distrust),
         K::ConnectionReset | K::ConnectionAborted | K::BrokenPipe | K::NotConnected => Some(Sign::Broken),
         K::UnexpectedEof | K::TimedOut => Some(Sign::Broken),
         _ => None,
@@ -82,8 +84,8 @@ mod tests {
 
     #[test]
     fn a_handshake_that_was_not_understood_is_permanent() {
-        assert_eq!(io_sign(io::ErrorKind::InvalidData, true), Some(Sign::Distrust));
-        assert_eq!(io_sign(io::ErrorKind::InvalidData, false), None);
-        assert_eq!(io_sign(io::ErrorKind::UnexpectedEof, true), Some(Sign::Broken));
+        assert_eq!(io_sign(io::ErrorKind::InvalidData, false), Some(Sign::Distrust));
+        assert_eq!(io_sign(io::ErrorKind::InvalidData, true), None);
+        assert_eq!(io_sign(io::ErrorKind::UnexpectedEof, false), Some(Sign::Broken));
     }
 }

@@ -13,11 +13,13 @@ pub(super) struct Handles {
     pub(super) run_attempts: Histogram,
     pub(super) attempt_duration: Histogram,
     pub(super) timeouts: Counter,
+    pub(super) faults: Counter,
     runs: Cached<Counter, 1>,
     run_durations: Cached<Histogram, 1>,
     attempts: Cached<Counter, 1>,
     retries: Cached<Counter, 1>,
     hedges: Cached<Counter, 1>,
+    fallbacks: Cached<Counter, 1>,
     reconfigurations: Cached<Counter, 1>,
     rejections: Cached<Counter, 3>,
     transitions: Cached<Counter, 3>,
@@ -33,11 +35,13 @@ impl Handles {
             run_attempts: histogram!(names::RUN_ATTEMPTS, "executor" => executor),
             attempt_duration: histogram!(names::ATTEMPT_DURATION, "executor" => executor),
             timeouts: counter!(names::TIMEOUTS, "executor" => executor),
+            faults: counter!(names::FAULTS, "executor" => executor),
             runs: Cached::default(),
             run_durations: Cached::default(),
             attempts: Cached::default(),
             retries: Cached::default(),
             hedges: Cached::default(),
+            fallbacks: Cached::default(),
             reconfigurations: Cached::default(),
             rejections: Cached::default(),
             transitions: Cached::default(),
@@ -68,6 +72,11 @@ impl Handles {
     pub(super) fn hedge(&self, event: &'static str) {
         let make = || counter!(names::HEDGES, "executor" => self.executor, "event" => event);
         self.hedges.with([event], make, |hedges| hedges.increment(1));
+    }
+
+    pub(super) fn fallback(&self, kind: &'static str) {
+        let make = || counter!(names::FALLBACKS, "executor" => self.executor, "kind" => kind);
+        self.fallbacks.with([kind], make, |fallbacks| fallbacks.increment(1));
     }
 
     pub(super) fn reconfiguration(&self, by: &'static str) {

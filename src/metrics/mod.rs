@@ -52,6 +52,8 @@ impl Metrics {
             What::HedgeWon if event.hedge > 0 => handles.hedge("won"),
             What::HedgeLost if event.hedge > 0 => handles.hedge("lost"),
             What::HedgeWon | What::HedgeLost => {}
+            What::FellBack { error } => handles.fallback(error.as_str()),
+            What::ChaosInjected => handles.faults.increment(1),
             What::Transition(change) => {
                 handles.transition(policy("breaker"), change.from.as_str(), change.to.as_str());
             }

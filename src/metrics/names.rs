@@ -12,6 +12,8 @@ pub(super) const RETRIES: &str = "steadfast_retries_total";
 pub(super) const HEDGES: &str = "steadfast_hedges_total";
 pub(super) const TIMEOUTS: &str = "steadfast_timeouts_total";
 pub(super) const REJECTIONS: &str = "steadfast_rejections_total";
+pub(super) const FALLBACKS: &str = "steadfast_fallbacks_total";
+pub(super) const FAULTS: &str = "steadfast_faults_injected_total";
 pub(super) const TRANSITIONS: &str = "steadfast_breaker_transitions_total";
 pub(super) const QUEUE_WAIT: &str = "steadfast_queue_wait_seconds";
 pub(super) const RECONFIGURATIONS: &str = "steadfast_reconfigurations_total";
@@ -34,7 +36,7 @@ enum Is {
     Histogram,
 }
 
-const TABLE: [(&str, Is, Unit, &str); 21] = [
+const TABLE: [(&str, Is, Unit, &str); 23] = [
     (RUNS, Is::Counter, Unit::Count, "Runs that are over."),
     (RUNS_IN_PROGRESS, Is::Gauge, Unit::Count, "Runs that have started and are not over."),
     (RUN_DURATION, Is::Histogram, Unit::Seconds, "From the start of a run to its end."),
@@ -45,6 +47,8 @@ const TABLE: [(&str, Is, Unit, &str); 21] = [
     (HEDGES, Is::Counter, Unit::Count, "Hedges that were started, won or lost."),
     (TIMEOUTS, Is::Counter, Unit::Count, "Limits that have passed."),
     (REJECTIONS, Is::Counter, Unit::Count, "Calls that a policy refused."),
+    (FALLBACKS, Is::Counter, Unit::Count, "Failures that a fallback stepped in for."),
+    (FAULTS, Is::Counter, Unit::Count, "Attempts that chaos changed on purpose."),
     (TRANSITIONS, Is::Counter, Unit::Count, "Changes of a circuit breaker's state."),
     (QUEUE_WAIT, Is::Histogram, Unit::Seconds, "Waits in line that ended with an admission."),
     (RECONFIGURATIONS, Is::Counter, Unit::Count, "Changes of settings through an executor."),

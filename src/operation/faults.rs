@@ -46,6 +46,18 @@ impl<E> Fault<E> {
     }
 }
 
+/// For a function that is not async, whose errors say what they are worth:
+/// `executor.run_blocking(|_| Outcome::from(read().permanent()))`.
+impl<T, E> From<Result<T, Fault<E>>> for Outcome<T, E> {
+    #[inline]
+    fn from(answer: Result<T, Fault<E>>) -> Outcome<T, E> {
+        match answer {
+            Ok(value) => Outcome::success(value),
+            Err(fault) => fault.judged(),
+        }
+    }
+}
+
 /// Marks the error of any `Result` with what it is worth, converting it on the way.
 pub trait FaultExt<T, X>: Sized {
     /// The dependency failed; another attempt may help. What `?` does by itself.
@@ -137,9 +149,6 @@ impl<T, E, F: Future<Output = Result<T, Fault<E>>>> Future for Faults<F> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
-        self.project().future.poll(cx).map(|answer| match answer {
-            Ok(value) => Outcome::success(value),
-            Err(fault) => fault.judged(),
-        })
+        self.project().future.poll(cx).map(Outcome::from)
     }
 }

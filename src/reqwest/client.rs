@@ -218,7 +218,6 @@ impl Job {
         // Before the run: a deadline on another clock is carried over now.
         let cancellation = executor.cancellation(cx);
         let clock = executor.clock();
-        let is_over = options.buffered.is_some() || request.method() == Method::HEAD;
         let ended = executor.stream(cx, Exchange::new(client, request, &options, clock.clone())).await;
         let mut response = ended.result?;
         if let Stopped::NotRepeatable(why) = ended.stopped {
@@ -226,7 +225,7 @@ impl Job {
         }
         let limits = options.limits(response.headers(), clock).within(ended.tail.limit());
         let rules = Rules { cancellation, clock: clock.clone(), limits, attempts: ended.attempts };
-        Ok(guard(response, Remains { rules, tail: ended.tail, is_over }))
+        Ok(guard(response, Remains { rules, tail: ended.tail }))
     }
 }
 

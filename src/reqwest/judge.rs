@@ -17,8 +17,8 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
     if let Some(guard) = find::<BodyError>(error) {
         return given_up(guard.why());
     }
-    let connecting = error.is_connect();
-    match causes(error).filter_map(|cause| sign(cause, connecting)).min() {
+    let (connecting, answered) = (error.is_connect(), is_of_a_response(error));
+    match causes(error).filter_map(|cause| sign(cause, answered)).min() {
         Some(sign) => sign.verdict(),
         None if connecting || error.is_timeout() => Verdict::Transient,
         // reqwest calls every failure of a response body one of decoding. Without a broken connection behind it, it is.
@@ -45,8 +45,12 @@ fn given_up(why: GivenUp) -> Verdict {
 /// Nor does anything that befalls the body of a response, which is there already: HTTP/2 resets streams and connections in the
 /// middle of one with the same words.
 pub(super) fn nothing_was_sent(error: &reqwest::Error) -> bool {
-    let is_of_a_response = error.is_decode() || error.is_body();
-    !is_of_a_response && (error.is_connect() || causes(error).any(was_not_processed))
+    !is_of_a_response(error) && (error.is_connect() || causes(error).any(was_not_processed))
+}
+
+/// Whether the answer was there, and its body failed.
+fn is_of_a_response(error: &reqwest::Error) -> bool {
+    error.is_decode() || error.is_body()
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@
 //! | a time limit of reqwest, or of the body | `Transient` |
 //! | HTTP/2 REFUSED_STREAM, GOAWAY | `Transient`, nothing was sent |
 //! | HTTP/2 ENHANCE_YOUR_CALM | `Throttled`; nothing was sent, if with GOAWAY |
-//! | TLS: a certificate that is not trusted, a server that speaks something else (rustls; native-tls does not tell it from a broken connection) | `Permanent` |
+//! | TLS: a certificate that is not trusted, on either side, a server that speaks something else (rustls; native-tls does not tell it from a broken connection) | `Permanent` |
 //! | a redirect loop | `Permanent` |
 //! | a body larger than [`buffered`] allows | `Permanent` |
 //! | a body that cannot be decoded | `Permanent` |
@@ -66,7 +66,7 @@
 //! | with an `Idempotency-Key` | yes | yes | the server promises to look at it |
 //! | [`idempotent(true)`](RequestBuilder::idempotent) | yes | yes | the caller says so |
 //! | [`idempotent(false)`](RequestBuilder::idempotent), also with a key | yes | no | the caller says so |
-//! | the body is a stream | no | no | there is nothing left to send; [`body_with`] makes a new one for each attempt |
+//! | the body is a stream, a multipart form for example | no | no | there is nothing left to send; [`body_with`] makes a new one for each attempt |
 //!
 //! The request decides, also where there is no answer to look at. *Nothing was sent* has to be certain: a timeout, a reset and
 //! an incomplete answer prove nothing. So a POST that is answered 503 is a failure for a breaker, and is not sent again. A
@@ -148,7 +148,9 @@
 //! # }
 //! ```
 //!
-//! A response that is held and not read keeps its connection: it notices its end when it is read or dropped. Two things are
+//! A response that is held and not read keeps its connection: it notices its end when it is read or dropped. Nor does
+//! [`drained`](crate::Executor::drained) wait for it: a body counts from the first time that its reader has to wait for data, until
+//! it ends or is dropped. A program that lets its downloads end before it stops has to wait for their tasks too. Two things are
 //! beyond any client: a body in memory that an HTTP/1 connection has begun to send is delivered to its end, unless
 //! [`slice_uploads`](Client::slice_uploads) is on; and a server may close an HTTP/2 connection on which many streams are
 //! given up, and with it those of other calls.

@@ -1,12 +1,14 @@
 //! One request as an operation: how it is sent, judged, repeated and given up.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use http::Method;
 use reqwest::{Client, Request, Response};
 
 use super::options::{MakeBody, Options};
-use super::response::split;
+use super::response::{Complete, split};
 use super::{buffer, judge, upload};
 use crate::attempt::Attempt;
 use crate::cancel::Cancellation;
@@ -25,6 +27,9 @@ pub(super) struct Exchange<'a> {
     limit: Option<Duration>,
     options: &'a Options,
     clock: Clock,
+    is_head: bool,
+    /// How often it was sent, for errors.
+    sent: AtomicU32,
 }
 
 /// The request that attempts are made from.
@@ -44,11 +49,13 @@ impl<'a> Exchange<'a> {
         }
         Exchange {
             client,
+            is_head: request.method() == Method::HEAD,
             repeat: Repeat::of(request.method(), request.headers(), options.idempotent),
             limit: request.timeout().copied(),
             request: Template::new(request, options.body.clone()),
             options,
             clock,
+            sent: AtomicU32::new(0),
         }
     }
 
@@ -56,7 +63,8 @@ impl<'a> Exchange<'a> {
         if self.options.client.slice_uploads {
             upload::slice(&mut request);
         }
-        let response = match self.client.execute(request).await {
+        let attempts = self.sent.fetch_add(1, Relaxed).saturating_add(1);
+        let mut response = match self.client.execute(request).await {
             Ok(response) => response,
             Err(error) => {
                 let verdict = judge::error(&error);
@@ -64,18 +72,27 @@ impl<'a> Exchange<'a> {
             }
         };
         let verdict = answer(response.status(), response.headers(), || self.clock.wall());
+        if self.is_head || self.options.buffered.is_some() {
+            response.extensions_mut().insert(Complete);
+        }
         match self.options.buffered {
             None => Outcome::new(Ok(response), verdict),
-            Some(most) => self.buffer(response, most, verdict).await,
+            Some(most) => self.buffer(response, most, verdict, attempts).await,
         }
     }
 
     /// A failure that the status tells of already is worth no more and no less if its body fails too.
-    async fn buffer(&self, response: Response, most: usize, verdict: Verdict) -> Outcome<Response, reqwest::Error> {
+    async fn buffer(
+        &self,
+        response: Response,
+        most: usize,
+        verdict: Verdict,
+        attempts: u32,
+    ) -> Outcome<Response, reqwest::Error> {
         // The run ends on what asks for its end; the body only has limits.
         let cancellation = Cancellation::new(None, None, None);
         let limits = self.options.limits_within_attempt(&self.clock);
-        let rules = Rules { cancellation, clock: self.clock.clone(), limits, attempts: 0 };
+        let rules = Rules { cancellation, clock: self.clock.clone(), limits, attempts };
         match buffer::buffer(response, most, rules).await {
             Ok(response) => Outcome::new(Ok(response), verdict),
             Err(error) => {

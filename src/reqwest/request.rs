@@ -78,6 +78,24 @@ impl RequestBuilder {
     /// ```
     ///
     /// All of them should hold the same: the server may get any. A panic in `make` reaches the caller.
+    ///
+    /// # Multipart forms
+    /// A form of reqwest, `map(|inner| inner.multipart(form))`, is a stream, and goes out once. `body_with` does not go with
+    /// it: each form has a boundary of its own, and the headers keep that of the first, and its length. A form that may be
+    /// sent again is put together before:
+    ///
+    /// ```no_run
+    /// # async fn example(http: steadfast::reqwest::Client) -> Result<(), steadfast::reqwest::Error> {
+    /// use futures::TryStreamExt;
+    ///
+    /// // With the feature `multipart` of reqwest.
+    /// let form = reqwest::multipart::Form::new().text("title", "seven");
+    /// let kind = format!("multipart/form-data; boundary={}", form.boundary());
+    /// let chunks: Vec<bytes::Bytes> = form.into_stream().try_collect().await?;
+    /// http.put("https://media.example/7").header("content-type", kind).body(chunks.concat()).send().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn body_with<B: Into<Body>>(mut self, make: impl Fn() -> B + Send + Sync + 'static) -> RequestBuilder {
         self.options.body = Some(Arc::new(move || make().into()));
         self
@@ -114,8 +132,9 @@ impl RequestBuilder {
         self.map(|inner| inner.version(version))
     }
 
-    /// Does with reqwest's own builder whatever has no method here. A body that is set in this way gives way to one of
-    /// [`body_with`](RequestBuilder::body_with), whichever was set last.
+    /// Does with reqwest's own builder whatever has no method here: `multipart`, for example, whose form goes out once. A body
+    /// that is set in this way gives way to one of [`body_with`](RequestBuilder::body_with), whichever was set last; headers
+    /// that came with it stay, see there.
     ///
     /// ```no_run
     /// # async fn example(http: steadfast::reqwest::Client) -> Result<(), steadfast::reqwest::Error> {

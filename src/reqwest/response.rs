@@ -7,7 +7,7 @@ use reqwest::{Body, Response, ResponseBuilderExt, Url};
 
 use super::body::OfReqwest;
 use crate::cancel::Cancellation;
-use crate::http::{Guarded, ResponseExt, Rules};
+use crate::http::{Guarded, ResponseExt, Rules, has_no_data};
 use crate::policy::{End, Tail};
 
 impl ResponseExt for Response {
@@ -24,21 +24,24 @@ impl ResponseExt for Response {
 pub(super) struct Remains {
     pub(super) rules: Rules,
     pub(super) tail: Tail,
-    /// Whether nothing is left to come, whatever the headers say: the answer to a HEAD, or a body that was read already.
-    pub(super) is_over: bool,
 }
+
+/// In the extensions of a response on its way out: nothing is left to come, whatever the headers say. It is the answer to a
+/// HEAD, or its body was read already. A response that a policy has put in its place does not have it, and is guarded.
+#[derive(Clone, Copy)]
+pub(super) struct Complete;
 
 /// The same response around a guarded body.
 pub(super) fn guard(response: Response, remains: Remains) -> Response {
     let (mut parts, body) = split(response);
-    let Remains { rules, tail, is_over } = remains;
+    let Remains { rules, mut tail } = remains;
+    let is_over = parts.head.extensions.remove::<Complete>().is_some();
     parts.head.extensions.insert(rules.cancellation.clone());
-    if is_over || body.is_end_stream() {
-        tail.end(End::Complete);
-        join(parts, body)
-    } else {
-        join(parts, Body::wrap(Guarded::new(body, rules, tail, OfReqwest)))
+    let has_ended = is_over || body.is_end_stream();
+    if has_ended || has_no_data(&body) {
+        tail.take().end(End::Complete);
     }
+    if has_ended { join(parts, body) } else { join(parts, Body::wrap(Guarded::new(body, rules, tail, OfReqwest))) }
 }
 
 /// A response without its body.

@@ -10,6 +10,7 @@ use crate::clock::{Clock, Deadline, Moment};
 use crate::context::Context;
 use crate::error::{Error, Name};
 use crate::event::What;
+use crate::verdict::Verdict;
 
 /// One try, as policies see it: `Copy`, two words, borrows the run.
 ///
@@ -179,6 +180,16 @@ impl<'run, E> Call<'run, E> {
         if error.last().is_none() {
             self.frame.last.attach_to(error);
         }
+    }
+
+    /// Writes into an error what the run knows so far, for somebody who looks at it before the run has ended.
+    pub(crate) fn describe(&self, error: &mut Error<E>, verdict: Verdict) {
+        let core = self.scope().core;
+        error.set_attempts(core.attempts());
+        error.set_name(core.setup.name);
+        error.set_elapsed(core.elapsed());
+        error.set_verdict(verdict);
+        self.frame.last.attach_to(error);
     }
 
     /// Tells the observers of the executor. Without observers `what` is not built. A policy that refuses a call tells them with

@@ -46,6 +46,10 @@ impl Blame for Late {
     fn no_trailers(&self) -> End {
         self.end(self.codes.missing())
     }
+
+    fn ends_with_data(&self) -> bool {
+        false
+    }
 }
 
 /// A guarded body, as tonic reads it: what its guard says is a [`Status`].

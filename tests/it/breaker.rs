@@ -113,7 +113,7 @@ fn a_misconfigured_breaker_refuses_everywhere_and_names_the_setting() {
         let rejected = breaker.try_acquire().unwrap_err();
         assert_eq!(rejected.config(), Some(&refused));
         assert_eq!(rejected.to_string(), format!("circuit breaker misconfigured: {refused}"));
-        assert_eq!(std::error::Error::source(&rejected).unwrap().to_string(), refused.to_string());
+        assert!(std::error::Error::source(&rejected).is_none(), "it is shown already");
         breaker.record(Verdict::Transient);
         assert_eq!(breaker.clone().state(), breaker.state(), "and nothing panics");
     }

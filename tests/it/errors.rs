@@ -93,12 +93,44 @@ fn split_gives_both_halves() {
     assert!(by_std.source().is_none());
 }
 
+/// An error with a cause.
+#[derive(Debug)]
+struct Lookup(NotFound);
+
+impl fmt::Display for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("lookup failed")
+    }
+}
+
+impl StdError for Lookup {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// What a program prints that shows an error and all of its causes.
+fn whole(error: impl StdError + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::from(error))
+}
+
 #[test]
-fn the_last_error_is_the_source() {
+fn an_error_and_its_causes_say_each_thing_once() {
+    let error = Error::failed(Lookup(NotFound));
+    assert_eq!(error.source().unwrap().downcast_ref(), Some(&NotFound), "what the last error was caused by");
+    assert_eq!(whole(error), "lookup failed: no such invoice");
+    assert_eq!(whole(Error::failed(Lookup(NotFound)).boxed()), "lookup failed: no such invoice");
+
     let error = error_of(vec![err(NotFound)]);
-    assert_eq!(error.source().unwrap().downcast_ref(), Some(&NotFound));
-    let misconfigured = Error::<NotFound>::misconfigured(ConfigError::new("n", 0, "must be positive"));
-    assert!(misconfigured.source().unwrap().is::<ConfigError>());
+    let line = "billing: gave up: no attempts left (after 2 attempts; last error: no such invoice)";
+    assert!(error.source().is_none(), "the line shows the last error");
+    assert_eq!(error.last(), Some(&NotFound));
+    assert_eq!(whole(error), line);
+
+    let config = || ConfigError::new("n", 0, "must be positive");
+    let misconfigured = Error::<NotFound>::misconfigured(config());
+    let line = format!("misconfigured: {}", config());
+    assert_eq!((whole(misconfigured.refusal()), whole(misconfigured)), (line.clone(), line));
     assert!(Error::<NotFound>::refused(Kind::Cancelled).source().is_none());
 }
 
@@ -111,7 +143,7 @@ fn a_question_mark_leads_into_anyhow_and_box_error() {
     };
     let error = clock.block_on(into_anyhow()).unwrap_err();
     let ours: &Error<NotFound> = error.downcast_ref().unwrap();
-    assert_eq!((ours.attempts(), error.root_cause().downcast_ref()), (3, Some(&NotFound)));
+    assert_eq!((ours.attempts(), ours.last()), (3, Some(&NotFound)));
 
     let into_box = async || -> Result<(), Box<dyn StdError + Send + Sync>> {
         try_do(&cx, |_| async { Err(NotFound) }, Retry::immediate()).await?;

@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::Method;
 use steadfast::clock::Clock;
 use steadfast::reqwest::{Client, Error, RequestBuilderExt, ResponseExt};
-use steadfast::retry::OnLongWait;
 use steadfast::{Classified, Context, Executor, Hedge, Retry, Timeout, Verdict};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::reqwest_server::{
-    Http1, Http2, Server, client, executor, plain, read_request, reply, reply_with, settle, until,
-};
+use crate::reqwest_server::{Http1, Http2, Server, client, executor, plain, read_request, reply, until};
 use crate::support::{secs, timed_out};
 
 type Sent = tokio::task::JoinHandle<Result<::reqwest::Response, Error>>;
@@ -137,10 +134,11 @@ async fn post_retried_after_timeout_reset() {
 
 #[tokio::test]
 async fn post_retried_after_timeout_503() {
-    for (method, tries) in [(Method::POST, 1), (Method::GET, 3)] {
+    let cases = [(Http1, Method::POST, 1), (Http1, Method::GET, 3), (Http2, Method::POST, 1), (Http2, Method::GET, 3)];
+    for (protocol, method, tries) in cases {
         let clock = Clock::manual();
-        let server = Server::quick(Http1, |_| reply(503, "busy")).await;
-        let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+        let server = Server::quick(protocol, |_| reply(503, "busy")).await;
+        let http = client(protocol, &clock, Retry::immediate().max_attempts(3));
         let response = send(&http, method.clone(), &server).await.unwrap().unwrap();
         assert_eq!(response.status(), 503);
         assert_eq!(response.not_repeated().is_some(), method == Method::POST, "{method}");
@@ -150,22 +148,22 @@ async fn post_retried_after_timeout_503() {
 
 #[tokio::test]
 async fn a_post_is_repeated_with_a_key_by_request_and_after_429() {
-    let clock = Clock::manual();
-    let http = client(Http1, &clock, Retry::immediate().max_attempts(3));
+    for protocol in [Http1, Http2] {
+        let http = client(protocol, &Clock::manual(), Retry::immediate().max_attempts(3));
+        let busy = Server::quick(protocol, |_| reply(503, "")).await;
+        let keyed = http.post(busy.url()).header("Idempotency-Key", "7e57");
+        assert_eq!(keyed.send().await.unwrap().status(), 503);
+        assert_eq!(busy.received(), 3, "{protocol:?}");
+        assert_eq!(busy.requests()[2].headers["idempotency-key"], "7e57");
 
-    let busy = Server::quick(Http1, |_| reply(503, "")).await;
-    let keyed = http.post(busy.url()).header("Idempotency-Key", "7e57");
-    assert_eq!(keyed.send().await.unwrap().status(), 503);
-    assert_eq!(busy.received(), 3);
-    assert_eq!(busy.requests()[2].headers["idempotency-key"], "7e57");
+        let busy = Server::quick(protocol, |_| reply(503, "")).await;
+        http.post(busy.url()).idempotent(true).send().await.unwrap();
+        assert_eq!(busy.received(), 3, "{protocol:?}");
 
-    let busy = Server::quick(Http1, |_| reply(503, "")).await;
-    http.post(busy.url()).idempotent(true).send().await.unwrap();
-    assert_eq!(busy.received(), 3);
-
-    let full = Server::quick(Http1, |n| reply(if n < 3 { 429 } else { 201 }, "")).await;
-    assert_eq!(http.post(full.url()).send().await.unwrap().status(), 201);
-    assert_eq!(full.received(), 3);
+        let full = Server::quick(protocol, |n| reply(if n < 3 { 429 } else { 201 }, "")).await;
+        assert_eq!(http.post(full.url()).send().await.unwrap().status(), 201);
+        assert_eq!(full.received(), 3, "{protocol:?}");
+    }
 }
 
 #[tokio::test]
@@ -225,96 +223,6 @@ async fn a_post_that_an_http2_server_has_refused_is_repeated() {
             }
         }
     }
-}
-
-#[tokio::test]
-async fn retry_after_overflows_sleep() {
-    for (asked, limit) in [("9999999999", Duration::MAX), ("3600", Duration::MAX), ("3600", secs(60))] {
-        let clock = Clock::manual();
-        let server = Server::quick(Http1, move |_| reply_with(429, "retry-after", asked)).await;
-        let http = client(Http1, &clock, Retry::exponential().max_retry_after(limit));
-        let cx = Context::new().with_clock(&clock).with_timeout(secs(10));
-        let start = clock.now();
-        let response = http.get(server.url()).context(&cx).send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(response.headers()["retry-after"], asked, "the wanted delay is there to read");
-        assert_eq!((server.received(), clock.now()), (1, start));
-    }
-}
-
-#[tokio::test]
-async fn retry_after_larger_than_limit_option() {
-    for on_long_wait in [OnLongWait::Cap, OnLongWait::Stop] {
-        let clock = Clock::manual();
-        let server = Server::quick(Http1, |n| match n {
-            1 => reply_with(503, "retry-after", "3600"),
-            2 => reply_with(503, "retry-after", "99999999999999999999"),
-            _ => reply(200, "there"),
-        })
-        .await;
-        let retry = Retry::exponential().max_retry_after(secs(60)).on_long_wait(on_long_wait);
-        let http = client(Http1, &clock, retry.clone()).clone();
-        let sent = send(&http, Method::GET, &server);
-        if on_long_wait == OnLongWait::Cap {
-            for n in 1..=2 {
-                until(|| server.received() == n && clock.sleepers() > 0).await;
-                clock.advance(secs(60) - Duration::from_nanos(1));
-                settle().await;
-                assert_eq!(server.received(), n, "not before the cap");
-                clock.advance(Duration::from_nanos(1));
-            }
-            assert_eq!(sent.await.unwrap().unwrap().text().await.unwrap(), "there");
-        } else {
-            let response = sent.await.unwrap().unwrap();
-            assert_eq!((response.status().as_u16(), server.received()), (503, 1));
-            assert_eq!(response.headers()["retry-after"], "3600");
-        }
-    }
-}
-
-#[tokio::test]
-async fn retry_after_unit() {
-    for asked in ["2", "Wed, 01 Jan 2020 00:00:02 GMT"] {
-        let clock = Clock::manual();
-        let server =
-            Server::quick(Http1, move |n| if n == 1 { reply_with(429, "retry-after", asked) } else { reply(200, "") })
-                .await;
-        // The limit takes away what is added so that clients do not come back together.
-        let http = client(Http1, &clock, Retry::exponential().max_retry_after(secs(2)));
-        let sent = send(&http, Method::GET, &server);
-        until(|| server.received() == 1 && clock.sleepers() > 0).await;
-        clock.advance(secs(2) - Duration::from_nanos(1));
-        settle().await;
-        assert_eq!(server.received(), 1, "{asked}");
-        clock.advance(Duration::from_nanos(1));
-        assert_eq!(sent.await.unwrap().unwrap().status(), 200);
-    }
-}
-
-#[tokio::test]
-async fn retry_after_malformed_date() {
-    for asked in ["soon", "-1", "1.5"] {
-        let clock = Clock::manual();
-        let server =
-            Server::quick(Http1, move |n| if n == 1 { reply_with(503, "retry-after", asked) } else { reply(200, "") })
-                .await;
-        let http = client(Http1, &clock, Retry::fixed(secs(1)));
-        let sent = send(&http, Method::GET, &server);
-        until(|| server.received() == 1 && clock.sleepers() > 0).await;
-        settle().await;
-        assert_eq!(server.received(), 1, "{asked}: never at once");
-        clock.advance(secs(1));
-        assert_eq!(sent.await.unwrap().unwrap().status(), 200);
-    }
-}
-
-#[tokio::test]
-async fn a_202_that_says_when_to_look_again_is_a_success() {
-    let clock = Clock::manual();
-    let server = Server::quick(Http1, |_| reply_with(202, "retry-after", "2")).await;
-    let response = client(Http1, &clock, Retry::immediate()).post(server.url()).send().await.unwrap();
-    assert_eq!((response.status().as_u16(), server.received()), (202, 1));
-    assert_eq!(response.not_repeated(), None);
 }
 
 #[tokio::test]

@@ -310,6 +310,74 @@ async fn shutdown_ends_live_bodies() {
     until(|| trickle.is_given_up() && server.open() == 0).await;
 }
 
+/// Puts a response of its own in the place of any other, whose body comes when the test sends it.
+struct Replaces(Mutex<Option<Body>>);
+
+impl Settings for Replaces {}
+
+impl<E: Send> Policy<Response, E> for Replaces {
+    async fn run<N: Next<Response, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<Response, E> {
+        let outcome = next.call(call).await;
+        assert!(outcome.result.is_ok());
+        let body = self.0.lock().unwrap().take().unwrap();
+        Outcome::success(Response::from(http::Response::new(body)))
+    }
+}
+
+#[tokio::test]
+async fn a_response_of_a_policy_is_guarded_whatever_it_is_in_the_place_of() {
+    for protocol in [Http1, Http2] {
+        for (method, buffered) in [(http::Method::GET, false), (http::Method::HEAD, false), (http::Method::GET, true)] {
+            let server = Server::quick(protocol, |_| reply(200, "hello")).await;
+            let (sender, receiver) = futures::channel::mpsc::unbounded::<std::io::Result<&str>>();
+            let replaces = Replaces(Mutex::new(Some(Body::wrap_stream(receiver))));
+            let clock = Clock::manual();
+            let token = CancellationToken::new();
+            let cx = Context::new().with_clock(&clock).with_token(token.clone());
+            let request = client(protocol, &clock, replaces).request(method.clone(), server.url()).context(&cx);
+            let request = if buffered { request.buffered(100) } else { request };
+            let mut response = request.send().await.unwrap();
+            sender.unbounded_send(Ok("cached")).unwrap();
+            assert_eq!(response.chunk().await.unwrap().unwrap(), "cached", "{protocol:?} {method} {buffered}");
+            let mut reading = tokio_test::task::spawn(response.chunk());
+            assert!(reading.poll().is_pending());
+            assert_eq!(clock.sleepers(), 1, "{protocol:?} {method} {buffered}: it may not stall either");
+            token.cancel();
+            let error = Error::from(reading.await.unwrap_err());
+            assert!(error.is_cancelled() && sender.is_closed(), "{protocol:?} {method} {buffered}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn drained_waits_for_bodies_that_are_waited_for_and_for_no_others() {
+    for protocol in [Http1, Http2] {
+        let clock = Clock::manual();
+        let (server, trickle) = trickling(protocol, &[]).await;
+        let billing = executor(&clock, Retry::immediate());
+        let http = steadfast::reqwest::Client::new(plain(protocol), billing.clone());
+        let mut response = http.get(server.url()).send().await.unwrap();
+        trickle.send("begin");
+        settle().await;
+        billing.close();
+        assert!(tokio_test::task::spawn(billing.drained()).poll().is_ready(), "it is held, and nobody reads it");
+        assert_eq!(response.chunk().await.unwrap().unwrap(), "begin");
+
+        let mut drained = tokio_test::task::spawn(billing.drained());
+        let mut reading = tokio_test::task::spawn(response.chunk());
+        assert!(reading.poll().is_pending());
+        assert!(drained.poll().is_pending(), "{protocol:?}: its reader waits for data");
+        trickle.send("end");
+        assert_eq!(reading.await.unwrap().unwrap(), "end");
+        assert!(drained.poll().is_pending(), "it is the same body between two chunks of it");
+        drop(trickle);
+        while let Some(data) = response.chunk().await.unwrap() {
+            assert!(data.is_empty(), "HTTP/2 may end with a frame of its own");
+        }
+        assert!(drained.is_woken() && drained.poll().is_ready(), "{protocol:?}: while the response is still held");
+    }
+}
+
 #[tokio::test]
 async fn the_callers_deadline_covers_the_body() {
     for protocol in [Http1, Http2] {

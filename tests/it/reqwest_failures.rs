@@ -65,6 +65,26 @@ async fn wrapped_client_error_source_of_name_resolution() {
     }
 }
 
+/// By the resolver of the system. The name can be looked up nowhere: its first label is longer than DNS allows.
+#[tokio::test]
+async fn wrapped_client_error_source_of_a_name_that_does_not_exist() {
+    let nowhere = format!("http://{}.invalid/", "x".repeat(64));
+    for protocol in [Http1, Http2] {
+        for method in METHODS {
+            let breaker = Breaker::default();
+            let policies = (Retry::immediate().max_attempts(3), breaker.clone());
+            let error = fails(&client(protocol, &Clock::manual(), policies), &method, &nowhere).await;
+            assert_transient(&error, 3);
+            assert!(error.last().unwrap().is_connect(), "{error:?}");
+            assert_eq!(breaker.counts().failures, 3, "nothing was sent, so a POST is tried again too");
+            let line = error.to_string();
+            assert!(line.contains("error sending request for url (http://xxx"), "{line}");
+            let shown = shown(error);
+            assert!(shown.contains("dns error"), "{shown}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_refused_connection() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -193,21 +213,54 @@ async fn a_truncated_body() {
 }
 
 #[tokio::test]
-async fn wrapped_client_error_source_redirect_loop_builder_and_decoding() {
+async fn wrapped_client_error_source_redirect_loop() {
+    for protocol in [Http1, Http2] {
+        for method in METHODS {
+            // 307 asks for the same method and the same body at another place.
+            let around = Server::quick(protocol, |_| reply_with(307, "location", "/again")).await;
+            let breaker = Breaker::default();
+            let policies = (Retry::immediate().max_attempts(3), breaker.clone());
+            let error = fails(&client(protocol, &Clock::manual(), policies), &method, &around.url()).await;
+            assert!(error.last().unwrap().is_redirect());
+            assert_eq!((error.kind(), error.attempts()), (Kind::Failed, 1), "{protocol:?} {method}");
+            assert_eq!((error.verdict(), error.last().unwrap().verdict()), (Verdict::Permanent, Verdict::Permanent));
+            let counts = breaker.counts();
+            assert_eq!((counts.calls, counts.failures), (1, 0), "{protocol:?} {method}: it answers");
+            assert!(around.requests().iter().all(|request| request.method == method && request.body == "7"));
+            assert!(shown(error).contains("too many redirects"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrapped_client_error_source_bad_url() {
+    for protocol in [Http1, Http2] {
+        for method in METHODS {
+            let breaker = Breaker::default();
+            let policies = (Retry::immediate().max_attempts(3), breaker.clone());
+            let http = client(protocol, &Clock::manual(), policies);
+            // The last two are seen only when they are sent.
+            for bad in ["not a url", "http://", "http://[::1/", "ftp://billing.example/", "unix:/run/billing"] {
+                let error = fails(&http, &method, bad).await;
+                let last = error.last().unwrap();
+                assert!(last.is_builder(), "{bad}: {last:?}");
+                assert_eq!((error.kind(), error.attempts() <= 1), (Kind::Failed, true), "{method} {bad}");
+                assert_eq!((error.verdict(), last.verdict()), (Verdict::Ignored, Verdict::Ignored), "{method} {bad}");
+                assert!(shown(error).starts_with("b"), "builder error, or billing: builder error");
+            }
+            assert_eq!(
+                (breaker.counts().calls, breaker.counts().failures),
+                (0, 0),
+                "{protocol:?}: of no server's making"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrapped_client_error_source_builder_and_decoding() {
     for protocol in [Http1, Http2] {
         let http = three_times(protocol);
-        let around = Server::quick(protocol, |_| reply_with(302, "location", "/again")).await;
-        let error = http.get(around.url()).send().await.unwrap_err();
-        assert!(error.last().unwrap().is_redirect());
-        assert_eq!((error.attempts(), error.last().unwrap().verdict()), (1, Verdict::Permanent));
-        assert!(shown(error).contains("too many redirects"));
-
-        for bad in ["not a url", "http://", "ftp://billing.example/", "http://[::1/"] {
-            let error = http.get(bad).send().await.unwrap_err();
-            let last = error.last().unwrap();
-            assert!(last.is_builder(), "{bad}: {last:?}");
-            assert_eq!((last.verdict(), error.attempts() <= 1), (Verdict::Ignored, true), "{bad}");
-        }
         let error = http.get("http://billing.example/").header("x-bad", "\n").send().await.unwrap_err();
         assert_eq!((error.kind(), error.attempts(), error.verdict()), (Kind::Failed, 0, Verdict::Ignored));
 
@@ -233,15 +286,24 @@ async fn headers_that_are_too_large() {
     assert_transient(&error, 3);
     assert!(shown(error).contains("message head is too large"));
 
-    // HTTP/2 does not say why the stream was given up.
-    let server = Server::quick(Http2, |_| {
-        let mut answer = reply(200, "");
-        answer.headers_mut().insert("x-large", "x".repeat(1 << 20).parse().unwrap());
-        answer
-    })
-    .await;
-    let error = three_times(Http2).get(server.url()).send().await.unwrap_err();
-    assert_transient(&error, 3);
+    // HTTP/2 says it in its own words.
+    for (size, words) in [
+        (1 << 15, "stream error detected"),
+        (1 << 20, r#"excessive load generating behavior (b"too_many_continuations")"#),
+    ] {
+        let server = Server::quick(Http2, move |_| {
+            let mut answer = reply(200, "");
+            answer.headers_mut().insert("x-large", "x".repeat(size).parse().unwrap());
+            answer
+        })
+        .await;
+        for method in METHODS {
+            let error = fails(&three_times(Http2), &method, &server.url()).await;
+            assert_transient(&error, tries(&method));
+            let shown = shown(error);
+            assert!(shown.contains(words), "{size}: {shown}");
+        }
+    }
 }
 
 /// An HTTP/2 server that does `refuse` with its first `n` requests, and answers all others.

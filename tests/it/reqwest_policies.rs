@@ -9,8 +9,8 @@ use steadfast::breaker::{Breaker, BreakerConfig, TripRule};
 use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::{Full, Kind};
 use steadfast::limit::{BulkheadConfig, RateLimiterConfig};
-use steadfast::reqwest::{BodyTimeout, Error};
-use steadfast::{Bulkhead, CancellationToken, Context, Hedge, Keyed, RateLimiter, Retry, Timeout};
+use steadfast::reqwest::{BodyTimeout, Error, ResponseExt};
+use steadfast::{Bulkhead, CancellationToken, Context, Hedge, Keyed, RateLimiter, Retry, Timeout, fallback};
 
 use crate::reqwest_server::{
     Http1, Http2, Protocol, Server, Trickle, client, reply, settle, settle_briefly, trickle, until,
@@ -153,6 +153,34 @@ async fn an_open_breaker_in_a_retry_sends_nothing() {
         let refused = end_of(tokio::spawn(http.get(server.url()).send()), &clock).await.unwrap_err();
         assert!(refused.is_circuit_open(), "{refused:?}");
         assert_eq!((refused.attempts(), server.received()), (0, 1), "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_fallback_response_replaces_a_429_and_is_guarded_like_any_other() {
+    for protocol in [Http1, Http2] {
+        let (clock, places) = (Clock::manual(), Bulkhead::new(1));
+        let server = Server::quick(protocol, |n| reply(if n == 1 { 404 } else { 429 }, "refused")).await;
+        let stale = fallback(|error: &Error| {
+            let body = format!("stale, since it {error}");
+            async move { Ok(Response::from(http::Response::new(body))) }
+        });
+        let policies = (stale, Retry::immediate().max_attempts(3), places.clone());
+        let http = client(protocol, &clock, policies);
+        assert_eq!(http.get(server.url()).send().await.unwrap().status(), 404, "{protocol:?}: it is an answer");
+
+        let token = CancellationToken::new();
+        let cx = Context::new().with_clock(&clock).with_token(token.clone());
+        let response = http.get(server.url()).context(&cx).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), server.received()), (200, 4), "{protocol:?}");
+        assert_eq!(places.in_flight(), 0, "{protocol:?}: nobody reads the 429");
+        assert!(response.cancellation().is_some());
+        let text = response.text().await.unwrap();
+        assert_eq!(text, "stale, since it billing: gave up: no attempts left (after 3 attempts)");
+
+        token.cancel();
+        let error = http.get(server.url()).context(&cx).send().await.unwrap_err();
+        assert!(error.is_cancelled(), "{protocol:?}: {error:?}");
     }
 }
 

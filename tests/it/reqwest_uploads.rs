@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::channel::mpsc::unbounded;
+use futures::{StreamExt, TryStreamExt};
 use http::Method;
 use reqwest::Body;
 use steadfast::clock::Clock;
@@ -16,7 +16,7 @@ use steadfast::{Retry, Timeout};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use crate::reqwest_server::{Http1, Http2, Protocol, Server, client, plain, read_head, reply, until};
+use crate::reqwest_server::{Http1, Http2, Protocol, Received, Server, client, plain, read_head, reply, until};
 use crate::support::{secs, timed_out};
 
 fn stream(chunks: &'static [&'static str]) -> Body {
@@ -108,26 +108,52 @@ async fn streaming_body_not_clonable() {
     }
 }
 
-/// Reads `most` bytes of a body and then resets the connection, the first time; afterwards the whole of it.
-async fn reset_once(most: usize) -> (Server, Arc<std::sync::Mutex<Vec<usize>>>) {
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let read = Arc::clone(&seen);
-    let server = Server::raw(move |mut stream, connection| {
-        let read = Arc::clone(&read);
-        async move {
-            let head = read_head(&mut stream).await;
-            let length = if head.contains("content-length: 1048576") { 1 << 20 } else { usize::MAX };
-            let wanted = if connection == 1 { most } else { length };
-            let n = read_up_to(&mut stream, wanted).await;
-            read.lock().unwrap().push(n);
-            if connection > 1 {
-                use tokio::io::AsyncWriteExt;
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
-            }
+fn form() -> reqwest::multipart::Form {
+    let film = reqwest::multipart::Part::stream(stream(&["to be ", "continued"]));
+    reqwest::multipart::Form::new().text("title", "seven").part("film", film)
+}
+
+#[tokio::test]
+async fn streaming_body_not_clonable_multipart() {
+    for protocol in [Http1, Http2] {
+        for (status, method) in [(200, Method::POST), (200, Method::PUT), (503, Method::POST), (503, Method::PUT)] {
+            let server = Server::quick(protocol, move |_| reply(status, "answer")).await;
+            let request = three_times(protocol).request(method.clone(), server.url());
+            let response = request.map(|inner| inner.multipart(form())).send().await.unwrap();
+            assert_eq!(response.status().as_u16(), status, "{protocol:?} {method}");
+            let why = (status == 503).then_some("the request body is a stream, which can be sent only once");
+            assert_eq!(response.not_repeated(), why, "{protocol:?} {method}");
+            assert_eq!(response.text().await.unwrap(), "answer");
+            let requests = server.requests();
+            assert_eq!(requests.len(), 1, "{protocol:?} {method}");
+            assert_is_form(&requests[0]);
         }
-    })
-    .await;
-    (server, seen)
+    }
+}
+
+fn assert_is_form(request: &Received) {
+    let kind = request.headers["content-type"].to_str().unwrap();
+    let boundary = kind.strip_prefix("multipart/form-data; boundary=").unwrap();
+    let text = std::str::from_utf8(&request.body).unwrap();
+    assert!(text.starts_with(&format!("--{boundary}\r\n")) && text.ends_with(&format!("--{boundary}--\r\n")), "{text}");
+    assert!(text.contains("\r\nseven\r\n") && text.contains("\r\nto be continued\r\n"), "{text}");
+}
+
+/// As the documentation of `body_with` says.
+#[tokio::test]
+async fn a_form_that_is_put_together_before_is_sent_again() {
+    for protocol in [Http1, Http2] {
+        let server = busy_twice(protocol).await;
+        let form = form();
+        let kind = format!("multipart/form-data; boundary={}", form.boundary());
+        let chunks: Vec<Bytes> = form.into_stream().try_collect().await.unwrap();
+        let request = three_times(protocol).put(server.url()).header("content-type", kind).body(chunks.concat());
+        assert_eq!(request.send().await.unwrap().status(), 200);
+        let requests = server.requests();
+        assert_eq!(requests.len(), 3, "{protocol:?}");
+        requests.iter().for_each(assert_is_form);
+        assert!(requests.iter().all(|request| request.body == requests[0].body));
+    }
 }
 
 async fn read_up_to(stream: &mut TcpStream, most: usize) -> usize {
@@ -140,25 +166,6 @@ async fn read_up_to(stream: &mut TcpStream, most: usize) -> usize {
         }
     }
     n
-}
-
-#[tokio::test]
-async fn retry_sends_truncated_body() {
-    const SIZE: usize = 1 << 20;
-    // From memory, and made anew: the second request carries all of it.
-    for made in [false, true] {
-        let (server, read) = reset_once(300 << 10).await;
-        let request = three_times(Http1).put(server.url());
-        let request = if made { request.body_with(|| vec![7; SIZE]) } else { request.body(vec![7; SIZE]) };
-        assert_eq!(request.send().await.unwrap().status(), 200);
-        assert_eq!(*read.lock().unwrap(), [300 << 10, SIZE]);
-    }
-    // From a reader: there is no second request.
-    let (server, read) = reset_once(300 << 10).await;
-    let chunks = futures::stream::iter((0..16).map(|_| Ok::<_, io::Error>(vec![7; SIZE / 16])));
-    let error = three_times(Http1).put(server.url()).body(Body::wrap_stream(chunks)).send().await.unwrap_err();
-    assert_eq!((error.attempts(), server.accepted()), (1, 1), "{error}");
-    assert_eq!(*read.lock().unwrap(), [300 << 10]);
 }
 
 #[tokio::test]

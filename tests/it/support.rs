@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use steadfast::clock::{Clock, ManualClock, Moment};
@@ -14,7 +14,7 @@ use steadfast::event::{Event, Observer, What};
 use steadfast::executor::{AnyError, AnyValue};
 use steadfast::judge::classify;
 use steadfast::operation::{Fault, faults};
-use steadfast::policy::Policy;
+use steadfast::policy::{Outcome, Policy};
 use steadfast::tower::Layer;
 use steadfast::{CancellationToken, Context, Error, Executor, Verdict, try_do};
 use tower::{Layer as _, Service, ServiceExt};
@@ -101,12 +101,21 @@ impl<T: Clone, E: Clone> Script<T, E> {
         Script { steps: steps.into(), clock: clock.clone(), start: clock.now(), calls: Mutex::default() }
     }
 
+    fn next(&self) -> Step<T, E> {
+        let mut calls = self.calls.lock().unwrap();
+        calls.push(self.clock.now().since(self.start));
+        self.steps[(calls.len() - 1).min(self.steps.len() - 1)].clone()
+    }
+
+    /// The next step on the thread of the caller, which it holds for as long as it takes. It must not be one that hangs.
+    pub(crate) fn block(&self) -> Result<T, Fault<E>> {
+        let step = self.next();
+        self.clock.advance(step.takes);
+        step.end.expect("nothing can end a function that hangs")
+    }
+
     pub(crate) async fn call(&self) -> Result<T, Fault<E>> {
-        let step = {
-            let mut calls = self.calls.lock().unwrap();
-            calls.push(self.clock.now().since(self.start));
-            self.steps[(calls.len() - 1).min(self.steps.len() - 1)].clone()
-        };
+        let step = self.next();
         self.clock.clock().sleep(step.takes).await;
         match step.end {
             Some(end) => end,
@@ -187,11 +196,18 @@ pub(crate) struct Scenario<'a, P> {
     policies: Box<dyn Fn() -> P + 'a>,
     context: Box<dyn Fn(Context) -> Context>,
     cancelled_at: Option<Duration>,
+    is_hedged: bool,
 }
+
+/// How often [`Scenario::everywhere`] runs a scenario in which the operation takes no time.
+pub(crate) const WAYS: usize = 4;
+
+/// How often [`Scenario::everywhere`] runs one in which the operation takes time or hangs.
+pub(crate) const ASYNC_WAYS: usize = 3;
 
 /// A scenario for the chain that `policies` makes, anew for each way of running it.
 pub(crate) fn scenario<'a, P>(policies: impl Fn() -> P + 'a) -> Scenario<'a, P> {
-    Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None }
+    Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None, is_hedged: false }
 }
 
 impl<P> Scenario<'_, P> {
@@ -205,8 +221,14 @@ impl<P> Scenario<'_, P> {
         self
     }
 
-    /// Runs it through `try_do`, an executor, an erased executor and a tower layer around a service that insists on being
-    /// polled ready, and asserts that their callers see the same.
+    /// The chain has a hedge that starts lanes: what holds its thread has none.
+    pub(crate) fn hedged(mut self) -> Self {
+        self.is_hedged = true;
+        self
+    }
+
+    /// Runs it through `try_do`, an executor, an erased executor, a tower layer around a service that insists on being polled
+    /// ready, and without async if the operation takes no time, and asserts that their callers see the same.
     pub(crate) fn everywhere<T, E>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
     where
         P: Policy<T, E> + Policy<AnyValue, AnyError> + 'static,
@@ -252,12 +274,43 @@ impl<P> Scenario<'_, P> {
             try_do(&cx, faults(|_| script.call()), (self.policies)()).await
         });
         let recorder = Recorder::default();
-        let by_executor = self.run(steps, |clock, cx, script| {
+        let by_executor = self.run(steps.clone(), |clock, cx, script| {
             let executor = self.executor(clock, &recorder);
             async move { executor.run_with(&cx, faults(|_| script.call())).await }
         });
         assert_eq!(by_executor, seen, "an executor and `try_do` differ");
+        // What takes time cannot be cut off there, which is another story.
+        if !self.is_hedged && steps.iter().all(|step| step.takes.is_zero() && step.end.is_some()) {
+            let blocking = Recorder::default();
+            assert_eq!(self.blocking(steps, &blocking), seen, "`run_blocking` differs");
+            assert_eq!(blocking.events(), recorder.events(), "the events of `run_blocking` differ");
+        }
         (seen, recorder.events())
+    }
+
+    fn blocking<T, E>(&self, steps: Vec<Step<T, E>>, recorder: &Recorder) -> Seen<T, E>
+    where
+        P: Policy<T, E>,
+        T: Clone + Send + Sync,
+        E: Clone + Send + Sync,
+    {
+        let (clock, cx) = at_rest();
+        let token = CancellationToken::new();
+        let cx = (self.context)(cx.with_seed(SEED).with_token(token.clone()));
+        let script = Script::new(&clock, steps);
+        let executor = self.executor(&clock, recorder);
+        // Nothing else runs on this thread: the clock itself cancels.
+        let mut cancel = self.cancelled_at.map(|at| Box::pin(clock.clock().sleep(at)));
+        if let Some(cancel) = &mut cancel {
+            let waker = Waker::from(Arc::new(Cancels(token.clone())));
+            if cancel.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_ready() {
+                token.cancel();
+            }
+        }
+        let result = executor.run_blocking_with(&cx, |_| Outcome::from(script.block()));
+        drop(cancel);
+        assert_eq!(clock.sleepers(), 0, "a timer is left behind");
+        Seen { result: result.map_err(|error| Failure::of(&error)), calls: script.calls(), took: script.elapsed() }
     }
 
     fn executor(&self, clock: &ManualClock, recorder: &Recorder) -> Executor<P>
@@ -321,6 +374,14 @@ where
         let script = Arc::clone(&script);
         async move { script.call().await }
     }))
+}
+
+struct Cancels(CancellationToken);
+
+impl Wake for Cancels {
+    fn wake(self: Arc<Self>) {
+        self.0.cancel();
+    }
 }
 
 /// Drives `run` to its end, and `side` beside it for as long as that takes.

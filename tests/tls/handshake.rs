@@ -15,8 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use reqwest::{Certificate, ClientBuilder};
-use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{WantsServerCert, WebPkiClientVerifier};
+use rustls::{ConfigBuilder, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use steadfast::breaker::Breaker;
 use steadfast::error::{Kind, Limit};
 use steadfast::reqwest::{Client, Error, ResponseExt};
@@ -59,6 +60,22 @@ async fn plain_bytes_in_the_place_of_tls_are_permanent() {
     assert_ends_with(&error, "client error (Connect): received corrupt message of type InvalidContentType");
 }
 
+/// With TLS 1.3 the client is done before the server has looked at its certificate, so the refusal comes in the place of the
+/// answer.
+#[tokio::test]
+async fn a_client_without_the_certificate_that_the_server_wants_is_permanent() {
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        for http1_only in [true, false] {
+            let identity = Identity::new(HERE);
+            let server = Server::of(identity.demanding(version)).await;
+            let settings = identity.alone_is_trusted();
+            let settings = if http1_only { settings.http1_only() } else { settings };
+            let error = fails_for_good(settings, &server).await;
+            assert_ends_with(&error, "received fatal alert: CertificateRequired");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_in_the_handshake_is_transient() {
     let server = Server::start(|stream: TcpStream| async move { drop(stream) }).await;
@@ -98,10 +115,10 @@ async fn a_trusted_server_is_answered_over_either_protocol_and_the_body_is_guard
     }
 }
 
-/// Sends a POST, of which nothing arrives, so that only the judgement keeps it from being sent again.
+/// Sends a PUT, which may be sent again, so that only the judgement keeps it from that.
 async fn fails_for_good(settings: ClientBuilder, server: &Server) -> Error {
     let breaker = Breaker::default();
-    let error = client(settings, breaker.clone()).post(server.url()).send().await.unwrap_err();
+    let error = client(settings, breaker.clone()).put(server.url()).send().await.unwrap_err();
     assert_eq!((error.kind(), error.attempts(), server.accepted()), (Kind::Failed, 1, 1), "it would fail again");
     assert_eq!(error.last().unwrap().verdict(), Verdict::Permanent);
     assert_eq!(breaker.counts().failures, 0, "the server is there");
@@ -122,6 +139,7 @@ fn assert_ends_with(error: &Error, words: &str) {
     let causes = std::iter::successors(Some(error as &dyn StdError), |&error| error.source());
     let shown = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
     assert!(shown.starts_with("billing: error sending request for url (https://127.0.0.1:"), "{shown}");
+    assert_eq!(shown.matches("error sending request").count(), 1, "{shown}");
     assert!(shown.ends_with(words), "{shown}");
 }
 
@@ -149,11 +167,21 @@ impl Identity {
 
     fn acceptor(&self) -> TlsAcceptor {
         let _ = rustls::crypto::ring::default_provider().install_default();
+        self.serving(ServerConfig::builder().with_no_client_auth())
+    }
+
+    /// Serves clients that have a certificate which this one has signed: none.
+    fn demanding(&self, version: &'static SupportedProtocolVersion) -> TlsAcceptor {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+        self.serving(ServerConfig::builder_with_protocol_versions(&[version]).with_client_cert_verifier(verifier))
+    }
+
+    fn serving(&self, builder: ConfigBuilder<ServerConfig, WantsServerCert>) -> TlsAcceptor {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
-        let mut config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![self.certificate.clone()], key)
-            .unwrap();
+        let mut config = builder.with_single_cert(vec![self.certificate.clone()], key).unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         TlsAcceptor::from(Arc::new(config))
     }
@@ -167,7 +195,10 @@ struct Server {
 impl Server {
     /// Answers every request with a mebibyte.
     async fn with_tls(identity: &Identity) -> Server {
-        let acceptor = identity.acceptor();
+        Server::of(identity.acceptor()).await
+    }
+
+    async fn of(acceptor: TlsAcceptor) -> Server {
         Server::start(move |stream| {
             let acceptor = acceptor.clone();
             async move {
