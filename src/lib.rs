@@ -53,6 +53,9 @@
 //! and attaches the last error of the operation. A success that is ready is never thrown away.
 //!
 //! # In production
+//! The [`guide`] has pages on the order of policies, on choosing numbers, on time limits, on cancelling, on tests, and for those who
+//! come from another library.
+//!
 //! [`Executor::standard`] builds the recommended chain in one line; its numbers can come from a file, and change while calls go
 //! on: see [`standard`]. A [`Registry`] has an executor for each dependency, from one configuration.
 //! [`Executor::snapshot`] shows what all policies are doing.
@@ -87,6 +90,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // In the order in which a call meets them; a module imports only modules that are listed below it.
+pub mod guide;
 #[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "reqwest")]

@@ -211,6 +211,18 @@ mod tests {
     }
 
     #[test]
+    fn a_normal_spread_is_estimated_within_a_bin() {
+        let (latencies, rng) = (minute(), Rng::seeded(7));
+        // Twelve even draws add up to one that is nearly normal, with a deviation of one.
+        let normal = || (0..12).map(|_| rng.unit()).sum::<f64>() - 6.0;
+        (0..20_000).for_each(|_| latencies.ended(at(0), ms(100.0 + 10.0 * normal())));
+        for (p, expected) in [(0.1, 87.2), (0.5, 100.0), (0.9, 112.8), (0.95, 116.4), (0.99, 123.3)] {
+            let estimate = percentile(&latencies, p);
+            assert!((estimate - expected).abs() < expected / 16.0, "p{p}: {estimate}");
+        }
+    }
+
+    #[test]
     fn nanoseconds_are_told_from_nothing_and_minutes_from_seconds() {
         let latencies = minute();
         latencies.ended(at(0), Duration::from_nanos(7));

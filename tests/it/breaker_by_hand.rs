@@ -1,6 +1,7 @@
 //! What an operator does to a breaker by hand, new settings under load, and what an operator sees.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -220,6 +221,31 @@ fn several_breakers_can_be_driven_alike() {
     assert!(benches.iter().all(Bench::is_refused));
     all.iter().for_each(Breaker::release);
     benches.iter().for_each(Bench::succeed);
+}
+
+/// Case `callback-order-lost`, for commands: listeners hear of one chain of changes, one change at a time.
+#[test]
+fn commands_of_many_threads_are_told_as_one_chain() {
+    let running = Arc::new(AtomicU32::new(0));
+    let guard = Arc::clone(&running);
+    let (bench, log) = closed(counting().on_transition(move |_| {
+        assert_eq!(guard.fetch_add(1, Ordering::SeqCst), 0, "listeners overlap");
+        thread::yield_now();
+        guard.fetch_sub(1, Ordering::SeqCst);
+    }));
+    let commands: [fn(&Breaker); 4] = [Breaker::force_open, Breaker::force_close, Breaker::isolate, Breaker::release];
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let breaker = &bench.breaker;
+            scope.spawn(move || (0..2_500).for_each(|round| commands[(round + number) % 4](breaker)));
+        }
+    });
+    let log = log.entries();
+    assert!(log.len() > 1_000, "{} transitions", log.len());
+    assert_eq!(log[0].from, State::Closed);
+    assert!(log.windows(2).all(|pair| pair[0].to == pair[1].from));
+    assert_eq!(log.last().map(|change| change.to), Some(bench.breaker.state()));
+    assert_eq!(running.load(Ordering::SeqCst), 0, "no listener has panicked");
 }
 
 fn wide(rate: f64) -> BreakerConfig {
