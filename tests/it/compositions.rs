@@ -12,7 +12,9 @@ use steadfast::executor::Stopped;
 use steadfast::limit::{BulkheadConfig, RateLimiterConfig};
 use steadfast::policy::Policy;
 use steadfast::retry::Jitter;
-use steadfast::{Attempt, Breaker, Bulkhead, Clock, Error, Executor, Hedge, RateLimiter, Retry, Timeout, op};
+use steadfast::{
+    Attempt, Breaker, Bulkhead, Chaos, Clock, Error, Executor, Fallback, Hedge, RateLimiter, Retry, Timeout, fallback, op,
+};
 
 use crate::support::{exhausted, secs, timed_out};
 
@@ -450,4 +452,40 @@ fn breaker_breaker() {
     breaker.force_open();
     assert!(matches!(pair.run(NOW, fine).unwrap_err().kind(), Kind::CircuitOpen { .. }));
     assert_eq!((counter.counts().calls, counter.state()), (1, State::Closed));
+}
+
+#[test]
+fn fallback_anything() {
+    let policies = (retry(NOW), breaker(), Timeout::secs(1));
+    for (takes, end) in [(NOW, busy as fn(u32) -> Answer), (NEVER, fine)] {
+        let seen = Mutex::new(None);
+        let instead = |error: &Error<&'static str>| {
+            *seen.lock().unwrap() = Some(error.kind());
+            async { Ok(0) }
+        };
+        let pair = Pair::new((fallback(instead), policies.clone()));
+        assert_eq!(pair.run(takes, end).unwrap(), 0);
+        let kind = *seen.lock().unwrap();
+        assert!(matches!(kind, Some(Kind::CircuitOpen { .. } | Kind::Exhausted { .. } | Kind::TimedOut { .. })), "{kind:?}");
+    }
+}
+
+#[test]
+fn anything_fallback() {
+    let counter = counter();
+    let pair = Pair::new((retry(NOW), counter.clone(), Fallback::value(0)));
+    assert_eq!(pair.run(NOW, busy).unwrap(), 0);
+    assert_eq!((pair.calls().len(), counter.counts().calls), (1, 0), "what a fallback gives says nothing");
+}
+
+#[test]
+fn chaos_anything() {
+    let counter = counter();
+    let pair = Pair::new((Chaos::fail(1.0, || "chaos"), counter.clone()));
+    assert_eq!(pair.run(NOW, fine).unwrap_err().last(), Some(&"chaos"));
+    assert_eq!((pair.calls().len(), counter.counts().calls), (0, 0), "it does not get to what is inside");
+
+    let pair = Pair::new((counter.clone(), Chaos::fail(1.0, || "chaos")));
+    assert_eq!(pair.run(NOW, fine).unwrap_err().last(), Some(&"chaos"));
+    assert_eq!((pair.calls().len(), counter.counts().failures), (0, 1), "the dependency is where it is");
 }
