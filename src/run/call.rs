@@ -192,7 +192,7 @@ impl<'run, E> Call<'run, E> {
     #[inline]
     pub(crate) fn emit_by(&self, policy: Option<Name>, what: impl FnOnce() -> What) {
         if self.is_observed() {
-            self.scope().core.tell(self.number(), self.hedge(), policy, what());
+            self.scope().core.tell(self.number(), self.hedge(), policy, what);
         }
     }
 
