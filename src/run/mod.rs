@@ -137,7 +137,9 @@ impl<'run> Core<'run> {
     /// A new poll of the run begins.
     #[inline]
     pub(crate) fn begin_poll(&self) {
-        self.forget_now();
+        if !self.has_just_begun() {
+            self.forget_now();
+        }
         self.armed.store(UNKNOWN, Relaxed);
     }
 

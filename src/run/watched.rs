@@ -9,7 +9,7 @@ use crate::error::Name;
 use crate::event::{CutOff, Event, RunEnd, RunId, Stopped, What};
 use crate::verdict::Verdict;
 
-/// The id of the run while somebody observes it, and two bits; 0 if nobody does, before it starts and after it is finished.
+/// The id of the run while somebody observes it, and three bits; 0 if nobody does, before it starts and after it is finished.
 pub(super) struct Watched(AtomicU64);
 
 impl Watched {
@@ -25,7 +25,14 @@ impl Watched {
     }
 
     fn run(&self) -> Option<RunId> {
-        RunId::new(self.0.load(Relaxed) & !(UNTOLD | PANICKED))
+        RunId::new(self.0.load(Relaxed) & !(FRESH | UNTOLD | PANICKED))
+    }
+
+    #[cold]
+    fn take_fresh(&self) -> bool {
+        let was_fresh = self.has(FRESH);
+        self.set(FRESH, false);
+        was_fresh
     }
 
     fn has(&self, bit: u64) -> bool {
@@ -71,15 +78,20 @@ impl Core<'_> {
     #[cold]
     fn begin_observed(&self) {
         if self.setup.observers.are_enabled() {
-            self.watched.0.store(RunId::next().get(), Relaxed);
+            self.watched.0.store(RunId::next().get() | FRESH, Relaxed);
             self.tell(1, 0, None, || What::RunStarted);
         }
     }
 
-    /// Tells the observers, of whom there are some. The event is made where it lies: what was just written and is then moved
-    /// waits for the writes.
+    /// Whether the run is observed and about to be polled for the first time: then its start has looked at the clock just now.
+    #[inline]
+    pub(super) fn has_just_begun(&self) -> bool {
+        self.is_observed() && self.watched.take_fresh()
+    }
+
+    /// Tells the observers, of whom there are some. `what` is made in its place: an event is large, and moving it costs more than
+    /// filling it in.
     #[cold]
-    #[inline(never)]
     pub(super) fn tell(&self, attempt: u32, hedge: u32, policy: Option<Name>, what: impl FnOnce() -> What) {
         let (executor, run, at) = (self.setup.name, self.watched.run(), self.now());
         self.setup.observers.tell(&Event { executor, run, at, attempt, hedge, policy, what: what() });
@@ -88,7 +100,8 @@ impl Core<'_> {
     /// The run is over. Nothing is told after this.
     pub(crate) fn finish(&self, end: RunEnd, stopped: Option<Stopped>, attempts: u32, elapsed: Duration) {
         if self.is_observed() {
-            self.tell(self.tries().max(1), 0, None, || What::RunFinished { end, stopped, attempts, elapsed });
+            let what = || What::RunFinished { end, stopped, attempts, elapsed };
+            self.tell(self.tries().max(1), 0, None, what);
             self.watched.0.store(0, Relaxed);
         }
     }
@@ -215,6 +228,9 @@ impl<E> Drop for Untold<'_, E> {
         self.call.emit(|| What::AttemptFinished { verdict });
     }
 }
+
+/// The run was not polled yet.
+const FRESH: u64 = 1 << 61;
 
 /// An attempt has ended, and a policy that judges it has yet to tell.
 const UNTOLD: u64 = 1 << 62;
