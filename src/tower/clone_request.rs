@@ -91,7 +91,7 @@ mod tests {
 
     impl CloneRequest for Fleeting<'_> {
         fn try_clone(&self) -> Option<Self> {
-            self.0.get().then(|| Fleeting(self.0))
+            self.0.get().then_some(Fleeting(self.0))
         }
 
         fn can_clone(&self) -> Result<(), &'static str> {

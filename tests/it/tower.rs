@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::{BoxError, Kind, Limit, Opaque};
@@ -29,15 +29,14 @@ fn executor<P: Settings>(clock: &ManualClock, policies: P) -> Executor<P> {
 }
 
 type Steps = Vec<Step<u32, &'static str>>;
+type Scripted = Arc<Script<u32, &'static str>>;
+type Answer = BoxFuture<'static, Result<u32, &'static str>>;
 
 /// A strict service that does what its steps say.
 fn strict(
     clock: &ManualClock,
     steps: impl Into<Steps>,
-) -> (
-    Strict<impl Fn() -> futures::future::BoxFuture<'static, Result<u32, &'static str>> + Clone + Send + 'static>,
-    Arc<Script<u32, &'static str>>,
-) {
+) -> (Strict<impl Fn() -> Answer + Clone + Send + 'static>, Scripted) {
     let script = Arc::new(Script::new(clock, steps));
     let scripted = Arc::clone(&script);
     let answer = move || {
@@ -318,7 +317,7 @@ fn a_service_that_is_full_is_asked_again_only_when_it_says_so() {
         .unwrap();
         waiting.call(7).await.unwrap()
     };
-    let (first, second) = clock.block_on(futures::future::join(service.oneshot(7), async { waits.await }));
+    let (first, second) = clock.block_on(futures::future::join(service.oneshot(7), waits));
     assert_eq!((first.unwrap(), second), (1, 1));
     assert!(asked.load(SeqCst) <= 4, "{} polls", asked.load(SeqCst));
 }
