@@ -200,10 +200,10 @@ pub(crate) struct Scenario<'a, P> {
 }
 
 /// How often [`Scenario::everywhere`] runs a scenario in which the operation takes no time.
-pub(crate) const WAYS: usize = 4;
+pub(crate) const WAYS: usize = 5;
 
 /// How often [`Scenario::everywhere`] runs one in which the operation takes time or hangs.
-pub(crate) const ASYNC_WAYS: usize = 3;
+pub(crate) const ASYNC_WAYS: usize = 4;
 
 /// A scenario for the chain that `policies` makes, anew for each way of running it.
 pub(crate) fn scenario<'a, P>(policies: impl Fn() -> P + 'a) -> Scenario<'a, P> {
