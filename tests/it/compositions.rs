@@ -13,7 +13,8 @@ use steadfast::limit::{BulkheadConfig, RateLimiterConfig};
 use steadfast::policy::Policy;
 use steadfast::retry::Jitter;
 use steadfast::{
-    Attempt, Breaker, Bulkhead, Chaos, Clock, Error, Executor, Fallback, Hedge, RateLimiter, Retry, Timeout, fallback, op,
+    Attempt, Breaker, Bulkhead, Chaos, Clock, Error, Executor, Fallback, Hedge, RateLimiter, Retry, Timeout, fallback,
+    op,
 };
 
 use crate::support::{exhausted, secs, timed_out};
@@ -466,7 +467,10 @@ fn fallback_anything() {
         let pair = Pair::new((fallback(instead), policies.clone()));
         assert_eq!(pair.run(takes, end).unwrap(), 0);
         let kind = *seen.lock().unwrap();
-        assert!(matches!(kind, Some(Kind::CircuitOpen { .. } | Kind::Exhausted { .. } | Kind::TimedOut { .. })), "{kind:?}");
+        assert!(
+            matches!(kind, Some(Kind::CircuitOpen { .. } | Kind::Exhausted { .. } | Kind::TimedOut { .. })),
+            "{kind:?}"
+        );
     }
 }
 
