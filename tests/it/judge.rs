@@ -10,7 +10,9 @@ use steadfast::operation::Fault;
 use steadfast::{Classified, Error, Executor, Retry, Timeout, Verdict, op, try_do, try_op};
 
 use crate::policies::Probe;
-use crate::support::{Script, at_rest, ends, err, exhausted, hangs, ms, ok, permanent, scenario, secs, throttled};
+use crate::support::{
+    Script, WAYS, at_rest, ends, err, exhausted, hangs, ms, ok, permanent, scenario, secs, throttled,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Status {
@@ -26,7 +28,7 @@ fn a_plain_error_is_taken_to_be_worth_another_attempt() {
     let probe = Probe::default();
     let inner = probe.clone();
     scenario(move || (Retry::immediate(), inner.clone())).everywhere([err::<(), _>(Gone)]);
-    assert_eq!(probe.verdicts(), [Verdict::Transient; 9]);
+    assert_eq!(probe.verdicts(), [Verdict::Transient; 3 * WAYS]);
 }
 
 #[test]

@@ -6,9 +6,9 @@ use steadfast::judge::{attempts_for, retry_after, retry_if};
 use steadfast::{CancellationToken, Classified, Error, Retry, Timeout, Verdict, try_do};
 
 use crate::policies::{End, Probe, Refuses};
-use crate::support::{Script, at_rest, err, hangs, ms, ok, permanent, scenario, secs, throttled};
+use crate::support::{Script, WAYS, at_rest, err, hangs, ms, ok, permanent, scenario, secs, throttled};
 
-/// What a breaker counts as a failure in the first of the three ways of running a scenario.
+/// What a breaker counts as a failure in the first of the ways of running a scenario.
 fn failures(probe: &Probe, runs: usize) -> usize {
     let ends = probe.ends();
     let first = &ends[..ends.len() / runs];
@@ -75,7 +75,7 @@ fn an_error_that_is_not_tried_again_is_no_failure_of_the_dependency() {
     let inner = probe.clone();
     let permanent_error = move || (Retry::immediate(), inner.clone());
     scenario(permanent_error).everywhere([permanent::<(), _>("no such user")]);
-    assert_eq!((failures(&probe, 3), probe.ends().len()), (0, 3));
+    assert_eq!((failures(&probe, WAYS), probe.ends().len()), (0, WAYS));
 
     let probe = Probe::default();
     let inner = probe.clone();
@@ -96,7 +96,7 @@ fn a_call_whose_caller_is_gone_is_no_failure() {
     let inner = probe.clone();
     let chain = move || (Retry::immediate(), inner.clone());
     scenario(chain).cancelled_at(secs(1)).everywhere([hangs::<(), ()>()]);
-    assert_eq!(probe.ends(), [End::Dropped; 3]);
+    assert_eq!(probe.ends(), [End::Dropped; WAYS]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn an_attempt_that_hit_its_own_limit_is_a_failure_and_is_tried_again() {
     let inner = probe.clone();
     let chain = move || (Retry::immediate(), inner.clone(), Timeout::secs(1));
     let seen = scenario(chain).everywhere([hangs::<(), ()>()]);
-    assert_eq!((seen.calls.len(), failures(&probe, 3)), (3, 3));
+    assert_eq!((seen.calls.len(), failures(&probe, WAYS)), (3, 3));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_last_attempt_of_a_run_counts_like_any_other() {
     let inner = probe.clone();
     let chain = move || (Retry::immediate().max_attempts(1), inner.clone());
     scenario(chain).everywhere([err::<(), _>("down")]);
-    assert_eq!(failures(&probe, 3), 1);
+    assert_eq!(failures(&probe, WAYS), 1);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn an_error_that_carries_retry_after_is_no_failure() {
     let chain = move || (Retry::immediate(), inner.clone());
     let seen = scenario(chain).everywhere([throttled("busy", secs(2)), ok(())]);
     assert!(seen.took >= secs(2));
-    assert_eq!(failures(&probe, 3), 0);
+    assert_eq!(failures(&probe, WAYS), 0);
 
     let probe = Probe::default();
     let inner = probe.clone();
@@ -139,7 +139,7 @@ fn a_custom_wait_never_influences_what_counts() {
     let inner = probe.clone();
     let chain = move || (Retry::custom(|_, _| secs(9)), inner.clone());
     let seen = scenario(chain).everywhere([err::<(), _>("down")]);
-    assert_eq!((seen.took, failures(&probe, 3)), (secs(18), 3));
+    assert_eq!((seen.took, failures(&probe, WAYS)), (secs(18), 3));
 }
 
 #[test]

@@ -189,6 +189,9 @@ pub(crate) struct Scenario<'a, P> {
     cancelled_at: Option<Duration>,
 }
 
+/// How many ways of running it there are in [`Scenario::everywhere`], for what all of them share.
+pub(crate) const WAYS: usize = 4;
+
 /// A scenario for the chain that `policies` makes, anew for each way of running it.
 pub(crate) fn scenario<'a, P>(policies: impl Fn() -> P + 'a) -> Scenario<'a, P> {
     Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None }

@@ -9,7 +9,9 @@ use steadfast::policy::{Call, Next, Outcome, Policy, Settings};
 use steadfast::{Error, Retry, Timeout, Verdict, try_do};
 
 use crate::policies::{End, Probe, Refuses};
-use crate::support::{Script, Seen, Step, at_rest, ends, err, exhausted, hangs, ms, ok, scenario, secs, timed_out};
+use crate::support::{
+    Script, Seen, Step, WAYS, at_rest, ends, err, exhausted, hangs, ms, ok, scenario, secs, timed_out,
+};
 
 /// Runs a step, and a success after it, through a retry around a probe.
 fn row(step: Step<&'static str, &'static str>) -> (Seen<&'static str, &'static str>, Vec<Verdict>) {
@@ -17,10 +19,10 @@ fn row(step: Step<&'static str, &'static str>) -> (Seen<&'static str, &'static s
     let inner = probe.clone();
     let chain = move || (Retry::fixed(secs(1)), inner.clone());
     let seen = scenario(chain).everywhere([step, ok("the second time")]);
-    // Each of the three ways of running it has recorded the same.
+    // Each of the ways of running it has recorded the same.
     let verdicts = probe.verdicts();
-    let one = verdicts.len() / 3;
-    assert_eq!(verdicts, verdicts[..one].repeat(3));
+    let one = verdicts.len() / WAYS;
+    assert_eq!(verdicts, verdicts[..one].repeat(WAYS));
     (seen, verdicts[..one].to_vec())
 }
 
@@ -57,7 +59,7 @@ fn an_attempt_limit_that_is_hit_is_transient() {
     let chain = move || (Retry::fixed(secs(1)), inner.clone(), Timeout::secs(3));
     let seen = scenario(chain).everywhere([hangs(), ok::<_, ()>("the second time")]);
     assert_eq!(seen.calls, [secs(0), secs(4)]);
-    assert_eq!(probe.verdicts(), [Verdict::Transient, Verdict::Success].repeat(3));
+    assert_eq!(probe.verdicts(), [Verdict::Transient, Verdict::Success].repeat(WAYS));
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn a_rejection_by_an_inner_policy_is_done() {
     let seen = scenario(chain).everywhere([ok::<_, ()>("never asked")]);
     assert_eq!((seen.kind(), seen.calls.len(), seen.took), (Refuses::KIND, 0, secs(0)));
     let retry_after = Some(Refuses::PAUSE);
-    assert_eq!(probe.verdicts(), [Verdict::Rejected { retry_after }; 3]);
+    assert_eq!(probe.verdicts(), [Verdict::Rejected { retry_after }; WAYS]);
 }
 
 /// Waits for a place in a local queue before it calls the rest of the chain.
@@ -126,7 +128,7 @@ fn a_limit_that_is_hit_before_the_operation_started_is_a_rejection() {
     let chain = move || (Retry::fixed(secs(1)), inner.clone(), Timeout::secs(3), Queue(secs(9)));
     let seen = scenario(chain).everywhere([ok::<_, ()>("never asked")]);
     assert_eq!((seen.kind(), seen.calls.len(), seen.took), (timed_out(secs(3)), 0, secs(3)));
-    assert_eq!(probe.verdicts(), [Verdict::Rejected { retry_after: None }; 3]);
+    assert_eq!(probe.verdicts(), [Verdict::Rejected { retry_after: None }; WAYS]);
 }
 
 #[test]
@@ -140,7 +142,7 @@ fn a_call_that_the_caller_ends_is_dropped_and_not_tried_again() {
     let run = scenario(chain).context(|cx| cx.with_timeout(ms(500)));
     let seen = run.everywhere([hangs::<(), ()>()]);
     assert_eq!((seen.kind(), seen.took), (Kind::DeadlineExceeded, ms(500)));
-    assert_eq!(probe.ends(), [End::Dropped; 6]);
+    assert_eq!(probe.ends(), [End::Dropped; 2 * WAYS]);
 }
 
 #[test]
@@ -151,7 +153,7 @@ fn a_wait_that_is_not_begun_keeps_the_verdict_of_the_last_attempt() {
     let run = scenario(chain).context(|cx| cx.with_timeout(secs(5)));
     let seen = run.everywhere([err::<(), _>("down")]);
     assert_eq!(seen.kind(), exhausted(Limit::Deadline));
-    assert_eq!(probe.verdicts(), [Verdict::Transient; 3], "a breaker outside sees the failure");
+    assert_eq!(probe.verdicts(), [Verdict::Transient; WAYS], "a breaker outside sees the failure");
 }
 
 #[test]
@@ -161,7 +163,7 @@ fn used_up_attempts_keep_the_verdict_of_the_last_one() {
     let chain = move || (outer.clone(), Retry::immediate());
     let seen = scenario(chain).everywhere([err::<(), _>("down")]);
     assert_eq!(seen.kind(), exhausted(Limit::Attempts));
-    assert_eq!(probe.verdicts(), [Verdict::Transient; 3]);
+    assert_eq!(probe.verdicts(), [Verdict::Transient; WAYS]);
 }
 
 /// An `Ok` that is judged a failure.
