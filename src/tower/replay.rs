@@ -23,13 +23,15 @@ use crate::error::BoxError;
 /// ```
 /// use steadfast::tower::{CloneRequest, Replay};
 ///
-/// let request = http::Request::put("http://reports.example/7").body(http_body_util::Full::<&[u8]>::from("rows"))?;
+/// # use bytes::Bytes;
+/// # use http_body_util::Full;
+/// let request = http::Request::put("http://reports.example/7").body(Full::<Bytes>::from("rows"))?;
 /// let request = request.map(Replay::new);
 /// assert!(request.body().can_clone().is_ok());
 /// # Ok::<_, http::Error>(())
 /// ```
 ///
-/// With tower's builder, `.map_request(|request: http::Request<Body>| request.map(Replay::new))` outside of the
+/// With tower's builder, `.map_request(|request: Request<Body>| request.map(Replay::new))` outside of the
 /// [`Layer`](super::Layer) does so for all requests.
 pub struct Replay<B> {
     memory: Arc<Mutex<Memory<B>>>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::chain::BoxPolicy;
 use steadfast::error::{Kind, Limit};
-use steadfast::event::What;
+use steadfast::event::{RunEnd, What};
 use steadfast::executor::Stopped;
 use steadfast::judge::{classify, retry_if};
 use steadfast::operation::{Fault, Operation};
@@ -422,7 +422,8 @@ fn an_observer_is_told_and_a_report_says_why_no_more_was_tried() {
     assert_eq!(report.stopped, Stopped::Limit(Limit::Attempts));
     let events = recorder.events();
     let stepped_in = (1, What::FellBack { error: exhausted(Limit::Attempts) });
-    let finished = (2, What::RunFinished { error: None, attempts: 2, elapsed: Duration::ZERO });
+    let (end, stopped) = (RunEnd::Value(Verdict::Ignored), Some(report.stopped));
+    let finished = (2, What::RunFinished { end, stopped, attempts: 2, elapsed: Duration::ZERO });
     assert_eq!(events[events.len() - 2..], [stepped_in, finished]);
 }
 

@@ -52,7 +52,7 @@ fn a_custom_limit_behaves_as_one_of_ours() {
     let chain = move || (Retry::fixed(secs(1)), Impatient { limit: secs(2), started: Arc::clone(&seen) });
     let run = scenario(chain).everywhere([hangs(), err("down"), ok(7)]);
     assert_eq!((run.result, run.calls), (Ok(7), [0, 3, 4].map(secs).to_vec()));
-    assert_eq!(*started.lock().unwrap(), [true; 9]);
+    assert_eq!(*started.lock().unwrap(), [true; 3 * WAYS]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use steadfast::{CancellationToken, Classified, Error, Retry, Timeout, Verdict, t
 use crate::policies::{End, Probe, Refuses};
 use crate::support::{ASYNC_WAYS, Script, WAYS, at_rest, err, hangs, ms, ok, permanent, scenario, secs, throttled};
 
-/// What a breaker counts as a failure in the first of the three ways of running a scenario.
+/// What a breaker counts as a failure in the first of the ways of running a scenario.
 fn failures(probe: &Probe, runs: usize) -> usize {
     let ends = probe.ends();
     let first = &ends[..ends.len() / runs];
