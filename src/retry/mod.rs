@@ -68,8 +68,9 @@ enum Drawn {
     Nothing,
     /// For the try that is waited for.
     Waiting,
-    /// For the running try.
-    Running,
+    /// For the running try, before which the operation had been started so often inside of the frame around. (Another lane of a
+    /// hedge may be making a try of the same number.)
+    Running(u16),
 }
 
 impl<'run, E> Tries<'run, E> {
@@ -103,7 +104,7 @@ impl<'run, E> Tries<'run, E> {
     fn go_on(&mut self) {
         self.call = self.call.again();
         if self.drawn == Drawn::Waiting {
-            self.drawn = Drawn::Running;
+            self.drawn = Drawn::Running(self.call.scope().started());
         }
     }
 
@@ -117,10 +118,10 @@ impl<'run, E> Tries<'run, E> {
 
     #[cold]
     fn settle_slow(&mut self) {
-        let core = self.call.scope().core;
-        let started = self.drawn == Drawn::Running && core.tries() >= self.call.number();
+        let scope = self.call.scope();
+        let started = matches!(self.drawn, Drawn::Running(before) if before != scope.started());
         self.drawn = Drawn::Nothing;
-        if let Some(budget) = core.budget() {
+        if let Some(budget) = scope.core.budget() {
             budget.end_extra(started);
         }
     }
