@@ -24,6 +24,7 @@ mod chain;
 mod clock;
 mod compositions;
 mod drop_everywhere;
+mod drop_everywhere_http;
 mod errors;
 mod events;
 mod executor;

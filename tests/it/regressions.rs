@@ -12,10 +12,13 @@ use steadfast::executor::Stopped;
 use steadfast::limit::BulkheadConfig;
 use steadfast::operation::{FaultExt, Operation, faults, nested, with_token};
 use steadfast::policy::{Call, End, Next, Outcome, Policy, Settings};
+use steadfast::retry::{Jitter, OnRejection};
 use steadfast::{
     Attempt, Budget, Bulkhead, CancellationToken, Cause, Clock, Context, Error, Executor, Hedge, Retry, Timeout,
     Verdict, judge, op, try_do, try_op,
 };
+
+use crate::policies::Refuses;
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -351,6 +354,36 @@ fn a_retry_that_waits_for_a_permit_costs_nothing_though_another_lane_makes_a_try
     });
     assert_eq!(clock.block_on(run).unwrap_err().kind(), Kind::DeadlineExceeded);
     assert_eq!((starts.load(SeqCst), budget.available()), (3, 8 - 2));
+}
+
+/// Found by simulation. What had paid for a try that was refused did not pay for the one after it: an attempt cost two tokens.
+#[test]
+fn a_try_after_a_refused_one_costs_nothing_more() {
+    let millis = Duration::from_millis;
+    let waits = || Retry::fixed(millis(5)).jitter(Jitter::None).max_attempts(2).on_rejection(OnRejection::Wait);
+
+    // The hedge has paid for its lane, the bulkhead refuses that lane's first try.
+    let budget = Budget::ratio(0.0).initial(8).floor(Duration::MAX);
+    let clock = Clock::manual();
+    let policies = (Hedge::after(millis(1)), waits(), Bulkhead::new(1));
+    let executor = Executor::builder("x").policies(policies).budget(budget.clone()).clock(&clock).build().unwrap();
+    let time = clock.clock();
+    let run = executor.run(async |attempt: Attempt| {
+        if attempt.is_hedge() {
+            return Ok(());
+        }
+        time.sleep(millis(4)).await;
+        Err("busy")
+    });
+    assert!(clock.block_on(run).is_ok());
+    assert_eq!(budget.available(), 8 - 1);
+
+    // The outer retry has paid for its second try, whose first try in the inner one is refused.
+    let budget = Budget::ratio(0.0).initial(8).floor(Duration::MAX);
+    let policies = (waits(), waits(), Refuses::between(2, 3));
+    let executor = Executor::builder("x").policies(policies).budget(budget.clone()).clock(&clock).build().unwrap();
+    let error = clock.block_on(executor.run(async |_| Err::<(), _>("busy"))).unwrap_err();
+    assert_eq!((error.attempts(), budget.available()), (3, 8 - 2));
 }
 
 /// Found by simulation. A lane that blocks its thread and then fails asks for the next lane within the same poll, which looked at
