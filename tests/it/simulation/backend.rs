@@ -73,6 +73,7 @@ enum End {
 impl Backend {
     pub(super) fn random(dice: &Dice, clock: &ManualClock, notes: &Arc<Notes>) -> Backend {
         let phases = [Phase::Well, Phase::Slow, Phase::Failing, Phase::Partition, Phase::Throttling, Phase::Flaky];
+        let phases = [&phases[..], &[Phase::Well, Phase::Failing, Phase::Flaky]].concat();
         let mut from = clock.now();
         let phases = (0..30).map(|_| {
             let phase = (from, dice.pick(&phases));
@@ -189,7 +190,7 @@ impl Phase {
             Phase::Partition => (soon, End::Never),
             Phase::Throttling => (soon, dice.pick(&[End::Throttled, End::Throttled, End::Ok])),
             Phase::Flaky => {
-                let ends = [End::Ok, End::Transient, End::Throttled, End::Panic, End::Never, End::Ignored, failure];
+                let ends = [End::Ok, End::Transient, End::Throttled, End::Panic, End::Never, End::Transient, failure];
                 (dice.between(ms(0), secs(1)), dice.pick(&ends))
             }
         }

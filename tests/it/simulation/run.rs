@@ -65,10 +65,10 @@ impl Run {
         attempts == 1
     }
 
-    /// Known: of several retries or lanes that wait in queues of limits inside of them, one more may get through than the caller
-    /// allows.
+    /// Known: a lane that waits for a limit inside of it was allowed when it began, and is not asked again when it gets through. A
+    /// caller who allows one attempt gets one.
     fn tolerated(&self) -> u32 {
-        u32::from(self.chain.multipliers > 0 && self.chain.has_queues())
+        if self.max_attempts == Some(1) || !self.chain.has_queues() { 0 } else { self.chain.lanes - 1 }
     }
 
     pub(super) fn attempt_ends(&self, notes: &Notes) {

@@ -200,7 +200,9 @@ impl Post {
             }
             Rule::RateLimiter(watch) if refused && matches!(kind, Some(Kind::RateLimited { .. })) => {
                 let (left, queued) = (watch.limiter.available(), watch.limiter.queued());
-                notes.expect(left == 0 || queued > 0, || format!("a limiter with {left} tokens refuses a call"));
+                notes.expect(left < watch.weight || queued > 0, || {
+                    format!("a limiter with {left} tokens refuses a call")
+                });
             }
             Rule::Bulkhead(watch) if refused && matches!(kind, Some(Kind::BulkheadFull { .. })) => {
                 let (free, queued) = (watch.bulkhead.available(), watch.bulkhead.queued());
@@ -322,35 +324,39 @@ impl Changes {
 /// A rate limiter, and when it has let calls through.
 pub(super) struct LimiterWatch {
     pub(super) limiter: RateLimiter,
-    interval: Duration,
-    burst: u64,
-    admitted: Mutex<Vec<Moment>>,
+    pub(super) interval: Duration,
+    pub(super) burst: u64,
+    /// What each call takes.
+    pub(super) weight: u64,
+    pub(super) admitted: Mutex<Vec<Moment>>,
 }
 
 impl LimiterWatch {
-    pub(super) fn new(limiter: RateLimiter, interval: Duration, burst: u64) -> LimiterWatch {
-        LimiterWatch { limiter, interval, burst, admitted: Mutex::default() }
-    }
-
-    /// In every stretch of time no more calls than the burst and what the rate gives, and no token is lost.
+    /// In every stretch of time no more than the burst and what the rate gives, and no token is lost.
     pub(super) fn settle(&self, notes: &Notes) {
         let admitted = self.admitted.lock().unwrap();
         for (first, from) in admitted.iter().enumerate() {
-            for (count, to) in (1..).zip(&admitted[first..]) {
-                let most = self.burst + (to.since(*from).as_nanos() / self.interval.as_nanos()) as u64;
-                notes.expect(count <= most, || format!("{count} calls within {:?}, not {most}", to.since(*from)));
+            for (calls, to) in (1..).zip(&admitted[first..]) {
+                let (taken, within) = (calls * self.weight, to.since(*from));
+                let most = self.burst + self.tokens(within.as_nanos());
+                notes.expect(taken <= most, || format!("{taken} tokens within {within:?}, not {most}"));
             }
         }
-        let (now, mut full_at) = (notes.now(), None);
+        let (now, cost, mut full_at) = (notes.now(), self.interval * self.weight as u32, None);
         for at in &*admitted {
-            full_at = Some(full_at.unwrap_or(*at).max(*at) + self.interval);
+            full_at = Some(full_at.unwrap_or(*at).max(*at) + cost);
         }
-        let missing = full_at.map_or(0, |at| at.since(now).as_nanos().div_ceil(self.interval.as_nanos()) as u64);
+        let missing = full_at.map_or(0, |at| self.tokens(at.since(now).as_nanos() + self.interval.as_nanos() - 1));
         let (left, queued) = (self.limiter.available(), self.limiter.queued());
         notes.expect(left == self.burst - missing, || {
             format!("{left} tokens are left of {}, less {missing}", self.burst)
         });
         notes.expect(queued == 0, || format!("{queued} calls wait for tokens"));
+    }
+
+    /// How many come in so many nanoseconds.
+    fn tokens(&self, nanos: u128) -> u64 {
+        (nanos / self.interval.as_nanos()) as u64
     }
 }
 

@@ -45,9 +45,11 @@ pub(super) struct Chain {
     pub(super) most_attempts: u32,
     /// How many errors of the special kind a run may end with.
     pub(super) most_special: Option<u32>,
-    /// How many policies may start an operation more than once.
-    pub(super) multipliers: u32,
+    /// How many lanes of a try there may be at a time, in all hedges.
+    pub(super) lanes: u32,
     pub(super) hedges: u32,
+    /// How many policies may start an operation more than once.
+    multipliers: u32,
     text: Vec<String>,
 }
 
@@ -230,9 +232,9 @@ impl Notes {
 
 impl Chain {
     fn random(dice: &Dice, notes: &Arc<Notes>, seed: u64) -> Chain {
-        let mut chain = Chain { most_attempts: 1, ..Chain::default() };
+        let mut chain = Chain { most_attempts: 1, lanes: 1, ..Chain::default() };
         let mut policies = Vec::new();
-        for _ in 0..1 + dice.below(5) {
+        for _ in 0..1 + dice.below(6) {
             if let Some(policy) = chain.random_policy(dice, notes, seed) {
                 policies.push(policy);
             }
@@ -251,8 +253,8 @@ impl Chain {
 
     fn random_policy(&mut self, dice: &Dice, notes: &Arc<Notes>, seed: u64) -> Option<BoxPolicy<u64, Trouble>> {
         let notes = Arc::clone(notes);
-        match dice.below(6) {
-            0 if self.multipliers < 3 => {
+        match dice.below(7) {
+            0 | 6 if self.multipliers < 3 => {
                 let (retry, rule) = random_retry(dice);
                 self.text.push(format!("{retry:?}"));
                 self.multiply(rule.max_attempts);
@@ -272,19 +274,29 @@ impl Chain {
             }
             3 if self.multipliers < 3 => {
                 let max = 1 + dice.below(2) as u32;
-                let hedge = Hedge::after(dice.between(Duration::ZERO, secs(1))).max(max);
+                let delay = dice.between(Duration::ZERO, secs(1));
+                let by_percentile = Hedge::percentile(0.5).min_samples(2).ceiling(secs(1));
+                let hedge = if dice.chance(0.3) { by_percentile } else { Hedge::after(delay) }.max(max);
                 self.text.push(format!("{hedge:?}"));
                 self.multiply(1 + max);
+                self.lanes *= 1 + max;
                 self.hedges += 1;
                 Some(watched(hedge, notes, Rule::Hedge { lanes: 1 + max }))
             }
             4 => {
                 let (burst, interval) = (1 + dice.below(5), dice.between(ms(10), ms(500)));
+                let (queue, weight) = (1 + dice.below(5) as usize, 1 + dice.below(burst));
                 let wait = if dice.chance(0.7) { dice.between(ms(1), secs(3)) } else { Duration::ZERO };
                 let config =
-                    RateLimiterConfig::per(1, interval).burst(burst).max_wait(wait).queue(1 + dice.below(5) as usize);
+                    RateLimiterConfig::per(1, interval).burst(burst).max_wait(wait).queue(queue).weight(weight);
                 self.text.push(format!("RateLimiter({config:?})"));
-                let watch = Arc::new(LimiterWatch::new(RateLimiter::new(config), interval, burst));
+                let watch = Arc::new(LimiterWatch {
+                    limiter: RateLimiter::new(config),
+                    interval,
+                    burst,
+                    weight,
+                    admitted: Mutex::default(),
+                });
                 self.limiters.push(Arc::clone(&watch));
                 Some(watched(watch.limiter.clone(), notes, Rule::RateLimiter(watch)))
             }
