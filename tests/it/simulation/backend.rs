@@ -24,6 +24,7 @@ pub(super) struct Backend {
     runs: AtomicU64,
     attempts: AtomicU64,
     extra: AtomicU64,
+    hedges: AtomicU64,
     next_id: AtomicU64,
 }
 
@@ -42,6 +43,7 @@ pub(super) struct Counts {
     pub(super) attempts: u64,
     /// As a retry or a hedge.
     pub(super) extra: u64,
+    pub(super) hedges: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +84,7 @@ impl Backend {
         });
         let phases = phases.collect();
         let own = Dice::new((dice.unit() * 1e15) as u64);
-        let (running, runs, attempts, extra, next_id) = Default::default();
+        let (running, runs, attempts, extra, hedges, next_id) = Default::default();
         Backend {
             dice: own,
             clock: clock.clone(),
@@ -92,6 +94,7 @@ impl Backend {
             runs,
             attempts,
             extra,
+            hedges,
             next_id,
         }
     }
@@ -153,6 +156,7 @@ impl Backend {
         self.runs.fetch_add(u64::from(is_first), Relaxed);
         self.attempts.fetch_add(1, Relaxed);
         self.extra.fetch_add(u64::from(extra), Relaxed);
+        self.hedges.fetch_add(u64::from(attempt.is_hedge()), Relaxed);
         self.notes.reach(|reached| {
             reached.attempts += 1;
             reached.retries += u64::from(attempt.is_retry());
@@ -171,8 +175,9 @@ impl Backend {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let [runs, attempts, extra] = [&self.runs, &self.attempts, &self.extra].map(|count| count.load(Relaxed));
-        Counts { runs, attempts, extra }
+        let counts = [&self.runs, &self.attempts, &self.extra, &self.hedges];
+        let [runs, attempts, extra, hedges] = counts.map(|count| count.load(Relaxed));
+        Counts { runs, attempts, extra, hedges }
     }
 }
 
