@@ -146,7 +146,7 @@ impl Backend {
             self.notes.jump(self.dice.between(ms(0), secs(2)));
         }
         if matches!(end, End::Never) {
-            pending().await
+            pending::<()>().await;
         }
         end
     }

@@ -108,7 +108,7 @@ impl Run {
         }
         match result {
             Ok(id) => {
-                notes.expect(log.successes.contains(id), || format!("{id} was never answered: {:?}", log.successes))
+                notes.expect(log.successes.contains(id), || format!("{id} was never answered: {:?}", log.successes));
             }
             Err(error) => {
                 notes.expect(log.successes.is_empty(), || format!("a success was thrown away for {error:?}"));

@@ -291,7 +291,7 @@ impl BreakerWatch {
             4 => self.breaker.metrics_only(),
             _ => self.breaker.reset(),
         }
-        if what % 2 == 0 {
+        if what.is_multiple_of(2) {
             self.breaker.release();
         }
     }

@@ -15,7 +15,7 @@ use steadfast::clock::{Clock, ManualClock, Moment};
 use steadfast::limit::{BulkheadConfig, RateLimiterConfig};
 use steadfast::policy::Policy;
 use steadfast::retry::{Jitter, OnLongWait, OnRejection};
-use steadfast::{Breaker, Budget, Bulkhead, Hedge, RateLimiter, Retry, Timeout, judge};
+use steadfast::{Budget, Bulkhead, Hedge, RateLimiter, Retry, Timeout, judge};
 
 use super::backend::{Backend, Trouble};
 use super::client::{Client, trouble_makers};
