@@ -275,6 +275,8 @@ where
 
     /// Starts the next lane, if that is allowed; if it is not, none will be.
     fn start_next(&mut self) -> bool {
+        // A lane that was polled just now may have taken long: what starts late starts with the time that it is.
+        self.call.scope().core.forget_now();
         let may_start = self.may_start();
         let budget = self.call.scope().core.budget().filter(|_| may_start);
         let draw = budget.and_then(|budget| budget.draw_at(|| self.call.now()));

@@ -55,7 +55,7 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
     }
 }
 
-/// What a retry remembers from one try to the next, and what it has drawn from the budget for this one.
+/// What a retry remembers from one try to the next, and what it holds of the budget.
 struct Tries<'run, E> {
     /// The running try, or the one before the wait.
     call: Call<'run, E>,
@@ -63,69 +63,68 @@ struct Tries<'run, E> {
     until: Moment,
     /// How many tries were made, the running one included.
     made: u32,
-    drawn: Drawn,
-}
-
-/// What a retry holds of the budget.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Drawn {
-    Nothing,
-    /// For the try that is waited for.
-    Waiting,
-    /// For the running try.
-    Running,
+    /// How often the operation had been started inside of the frame around, before the running try or the one that is waited for.
+    started: u16,
+    /// Whether that try was drawn from the budget.
+    is_drawn: bool,
 }
 
 impl<'run, E> Tries<'run, E> {
     #[inline]
     fn new(call: Call<'run, E>) -> Tries<'run, E> {
-        Tries { call, until: Moment::NEVER, made: 1, drawn: Drawn::Nothing }
+        Tries { call, until: Moment::NEVER, made: 1, started: 0, is_drawn: false }
     }
 
     #[inline]
     fn begin(&mut self, retry: &Retry) {
+        self.started = self.call.scope().started();
         if retry.max_elapsed != Duration::MAX {
             self.until = self.call.now() + retry.max_elapsed;
         }
     }
 
-    /// Draws on the budget for the next try. The first attempt of a run is free, however often policies have refused it.
+    /// Draws on the budget for the next try. Only what is started costs: as long as policies have refused every try, what the first
+    /// one was given (nothing, or what an outer retry or a hedge has drawn) is good for the next.
     fn draw(&mut self) -> Result<(), Limit> {
-        let core = self.call.scope().core;
-        if core.attempts() > 0
-            && let Some(budget) = core.budget()
-        {
-            if !budget.take(|| core.now()) {
+        if !self.has_started() {
+            return Ok(());
+        }
+        self.settle();
+        let scope = self.call.scope();
+        self.started = scope.started();
+        if let Some(budget) = scope.core.budget() {
+            if !budget.take(|| scope.core.now()) {
                 return Err(Limit::Budget);
             }
-            self.drawn = Drawn::Waiting;
+            self.is_drawn = true;
         }
         Ok(())
+    }
+
+    /// Whether the running try has started the operation. (Its number does not tell: another lane of a hedge may be making a try
+    /// of the same number.)
+    fn has_started(&self) -> bool {
+        self.call.scope().started() != self.started
     }
 
     /// The wait is over, and the next try begins.
     fn go_on(&mut self) {
         self.call = self.call.again();
-        if self.drawn == Drawn::Waiting {
-            self.drawn = Drawn::Running;
-        }
     }
 
     /// Settles what was drawn for a try that is over, or will not be. One whose operation was never started costs nothing.
     #[inline]
     fn settle(&mut self) {
-        if self.drawn != Drawn::Nothing {
+        if self.is_drawn {
             self.settle_slow();
         }
     }
 
     #[cold]
     fn settle_slow(&mut self) {
-        let core = self.call.scope().core;
-        let started = self.drawn == Drawn::Running && core.tries() >= self.call.number();
-        self.drawn = Drawn::Nothing;
-        if let Some(budget) = core.budget() {
-            budget.end_extra(started);
+        self.is_drawn = false;
+        if let Some(budget) = self.call.scope().core.budget() {
+            budget.end_extra(self.has_started());
         }
     }
 
@@ -174,7 +173,6 @@ impl Retry {
         next: N,
         outcome: Outcome<T, E>,
     ) -> ControlFlow<Box<Outcome<T, E>>, Pause<T>> {
-        tries.settle();
         let call = tries.call;
         let last = call.frame().last;
         let stop = |why, outcome| {

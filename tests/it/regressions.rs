@@ -9,12 +9,16 @@ use steadfast::breaker::{Breaker, BreakerConfig, State, TripRule};
 use steadfast::error::{Kind, Limit};
 use steadfast::event::{Event, What};
 use steadfast::executor::Stopped;
+use steadfast::limit::BulkheadConfig;
 use steadfast::operation::{FaultExt, Operation, faults, nested, with_token};
 use steadfast::policy::{Call, End, Next, Outcome, Policy, Settings};
+use steadfast::retry::{Jitter, OnRejection};
 use steadfast::{
-    Attempt, CancellationToken, Cause, Clock, Context, Error, Executor, Retry, Timeout, Verdict, judge, op, try_do,
-    try_op,
+    Attempt, Budget, Bulkhead, CancellationToken, Cause, Clock, Context, Error, Executor, Hedge, Retry, Timeout,
+    Verdict, judge, op, try_do, try_op,
 };
+
+use crate::policies::Refuses;
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -329,4 +333,81 @@ fn a_try_of_a_custom_policy_gets_its_whole_limit() {
         (Again, Timeout::secs(2)),
     ));
     assert_eq!(left.into_inner().unwrap(), [secs(2), secs(2)]);
+}
+
+/// Found by dropping a run everywhere. Two lanes of a hedge make a second try each, and both have the number 2. That of the first
+/// lane had started, so that of the other, which still waited for its permit, was taken for one that had cost its token.
+#[test]
+fn a_retry_that_waits_for_a_permit_costs_nothing_though_another_lane_makes_a_try_of_the_same_number() {
+    let clock = Clock::manual();
+    let millis = Duration::from_millis;
+    let bulkhead = Bulkhead::with(BulkheadConfig::new(1).queue(2).max_wait(Duration::MAX));
+    let policies = (Hedge::after(millis(1)), Retry::immediate().max_attempts(2), bulkhead);
+    let budget = Budget::ratio(0.0).initial(8).floor(Duration::MAX);
+    let executor = Executor::builder("x").policies(policies).budget(budget.clone()).clock(&clock).build().unwrap();
+    let cx = executor.context().with_timeout(millis(5));
+    let (time, starts) = (clock.clock(), AtomicU32::new(0));
+    let run = executor.run_with(&cx, async |_| {
+        starts.fetch_add(1, SeqCst);
+        time.sleep(millis(2)).await;
+        Err::<(), _>("busy")
+    });
+    assert_eq!(clock.block_on(run).unwrap_err().kind(), Kind::DeadlineExceeded);
+    assert_eq!((starts.load(SeqCst), budget.available()), (3, 8 - 2));
+}
+
+/// Found by simulation. What had paid for a try that was refused did not pay for the one after it: an attempt cost two tokens.
+#[test]
+fn a_try_after_a_refused_one_costs_nothing_more() {
+    let millis = Duration::from_millis;
+    let waits = || Retry::fixed(millis(5)).jitter(Jitter::None).max_attempts(2).on_rejection(OnRejection::Wait);
+
+    // The hedge has paid for its lane, the bulkhead refuses that lane's first try.
+    let budget = Budget::ratio(0.0).initial(8).floor(Duration::MAX);
+    let clock = Clock::manual();
+    let policies = (Hedge::after(millis(1)), waits(), Bulkhead::new(1));
+    let executor = Executor::builder("x").policies(policies).budget(budget.clone()).clock(&clock).build().unwrap();
+    let time = clock.clock();
+    let run = executor.run(async |attempt: Attempt| {
+        if attempt.is_hedge() {
+            return Ok(());
+        }
+        time.sleep(millis(4)).await;
+        Err("busy")
+    });
+    assert!(clock.block_on(run).is_ok());
+    assert_eq!(budget.available(), 8 - 1);
+
+    // The outer retry has paid for its second try, whose first try in the inner one is refused.
+    let budget = Budget::ratio(0.0).initial(8).floor(Duration::MAX);
+    let policies = (waits(), waits(), Refuses::between(2, 3));
+    let executor = Executor::builder("x").policies(policies).budget(budget.clone()).clock(&clock).build().unwrap();
+    let error = clock.block_on(executor.run(async |_| Err::<(), _>("busy"))).unwrap_err();
+    assert_eq!((error.attempts(), budget.available()), (3, 8 - 2));
+}
+
+/// Found by simulation. A lane that blocks its thread and then fails asks for the next lane within the same poll, which looked at
+/// the time of the beginning of that poll: it was started after the limit around the hedge, and a limit inside of it began early.
+#[test]
+fn a_hedge_that_is_started_late_knows_the_time() {
+    let clock = Clock::manual();
+    let cx = Context::new().with_clock(&clock);
+    let time = clock.clock();
+    let blocks_then_takes = |blocks: u64, takes: u64| {
+        let (clock, time) = (&clock, &time);
+        move |attempt: Attempt| async move {
+            if attempt.is_hedge() {
+                time.sleep(Duration::from_millis(takes)).await;
+                return Ok(());
+            }
+            clock.advance(Duration::from_millis(blocks));
+            Err("busy")
+        }
+    };
+    let policies = (Timeout::millis(100), Hedge::after(Duration::MAX));
+    let error = clock.block_on(try_do(&cx, blocks_then_takes(100, 0), policies)).unwrap_err();
+    assert_eq!((error.attempts(), error.last()), (1, Some(&"busy")), "nothing is started after the limit");
+
+    let policies = (Hedge::after(Duration::MAX), Timeout::millis(100));
+    assert!(clock.block_on(try_do(&cx, blocks_then_takes(60, 80), policies)).is_ok(), "a lane has all of its own time");
 }
