@@ -1,9 +1,9 @@
 //! Every await can be the last: chains of all kinds, dropped at every single poll in turn, leave nothing behind.
 //!
 //! All ordered pairs and triples of policies (and each alone) run every script of an operation. A run is polled so many times on
-//! the manual clock, which moves on to the next timer as `block_on` does, and then it ends: it is dropped right after the poll, or
-//! just before the next one when something has woken it already, or it is cancelled, or its executor is shut down. Then all gauges
-//! have to stand where they stood before.
+//! the manual clock, which moves on to the next timer as `block_on` does, and then it ends: it is dropped or cancelled, right after
+//! the poll or just before the next one when something has woken it already, or its executor is shut down. Then all gauges have to
+//! stand where they stood before.
 //!
 //! ```sh
 //! cargo test --all-features --test it drop_everywhere -- --nocapture    # says how many points there were
