@@ -1,9 +1,9 @@
 //! Every await can be the last: chains of all kinds, dropped at every single poll in turn, leave nothing behind.
 //!
 //! All ordered pairs and triples of policies (and each alone) run every script of an operation. A run is polled so many times on
-//! the manual clock, which moves on to the next timer as `block_on` does, and then it ends: it is dropped right after the poll, or
-//! just before the next one when something has woken it already, or it is cancelled, or its executor is shut down. Then all gauges
-//! have to stand where they stood before.
+//! the manual clock, which moves on to the next timer as `block_on` does, and then it ends: it is dropped or cancelled, right after
+//! the poll or just before the next one when something has woken it already, or its executor is shut down. Then all gauges have to
+//! stand where they stood before.
 //!
 //! ```sh
 //! cargo test --all-features --test it drop_everywhere -- --nocapture    # says how many points there were
@@ -60,7 +60,7 @@ fn drop_everywhere_a_stream_that_a_breaker_guards() {
     report("guarded streams", points, 2_000);
 }
 
-/// The harness has to be able to fail: here the crowd is told to expect what nobody keeps.
+/// The harness has to be able to fail.
 #[test]
 #[should_panic(expected = "an operation, a value or an error lives on")]
 fn what_is_left_behind_is_noticed() {
@@ -223,12 +223,15 @@ enum Ending {
     DroppedWoken,
     /// Its token is cancelled.
     Cancelled,
+    /// Its token is cancelled when it was woken, before it could do anything about that.
+    CancelledWoken,
     /// Its executor is shut down.
     ShutDown,
 }
 
 impl Ending {
-    const ALL: [Ending; 4] = [Ending::Dropped, Ending::DroppedWoken, Ending::Cancelled, Ending::ShutDown];
+    const ALL: [Ending; 5] =
+        [Ending::Dropped, Ending::DroppedWoken, Ending::Cancelled, Ending::CancelledWoken, Ending::ShutDown];
 }
 
 #[derive(PartialEq)]
@@ -277,7 +280,14 @@ struct Others {
     /// Permits that they have at the beginning.
     permits: Vec<BulkheadPermit>,
     /// Those who wait behind the run.
-    waiting: Vec<Spawn<BoxFuture<bool>>>,
+    waiting: Vec<Other>,
+}
+
+struct Other {
+    /// Says whether it got what it waited for.
+    call: Spawn<BoxFuture<bool>>,
+    /// Whether it waits for the time, and not only for those before it.
+    for_time: bool,
 }
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -355,6 +365,10 @@ impl Stage {
             Ending::Dropped => {}
             Ending::DroppedWoken => drop(polls > 0 && self.pass_time(&run, &mut others)),
             Ending::Cancelled => self.end_by(case, &mut run, CancellationToken::cancel),
+            Ending::CancelledWoken => {
+                let _is_woken = polls > 0 && self.pass_time(&run, &mut others);
+                self.end_by(case, &mut run, CancellationToken::cancel);
+            }
             Ending::ShutDown => self.end_by(case, &mut run, |_| self.executor.shutdown()),
         }
         let before = self.clock.now();
@@ -413,12 +427,14 @@ impl Stage {
     /// Others come to the same limits, and stand behind the run where that waits.
     fn join_behind(&self, others: &mut Others) {
         for bulkhead in self.bulkheads.clone() {
-            others.waiting.push(spawn(Box::pin(async move { bulkhead.acquire().await.is_ok() })));
+            let call: BoxFuture<bool> = Box::pin(async move { bulkhead.acquire().await.is_ok() });
+            others.waiting.push(Other { call: spawn(call), for_time: false });
         }
         for limiter in self.limiters.clone() {
-            others.waiting.push(spawn(Box::pin(async move { limiter.acquire().await.is_ok() })));
+            let call: BoxFuture<bool> = Box::pin(async move { limiter.acquire().await.is_ok() });
+            others.waiting.push(Other { call: spawn(call), for_time: true });
         }
-        others.waiting.retain_mut(|other| other.poll().is_pending());
+        others.waiting.retain_mut(|other| other.call.poll().is_pending());
     }
 
     /// The run is gone, and those behind it move up: each of them was woken or waits for the time, and gets what it waits for.
@@ -426,6 +442,8 @@ impl Stage {
         while !others.waiting.is_empty() {
             let served = others.act();
             assert!(served, "{case:?} after {polls} polls: one who waited behind was refused");
+            let in_time = others.waiting.iter().all(|other| other.for_time);
+            assert!(in_time, "{case:?} after {polls} polls: one waits for a permit that is free");
             if !others.waiting.is_empty() {
                 assert!(
                     self.clock.advance_to_next(),
@@ -474,7 +492,7 @@ impl Others {
     fn act(&mut self) -> bool {
         let mut served = true;
         self.waiting.retain_mut(|other| {
-            let polled = if other.is_woken() { other.poll() } else { Poll::Pending };
+            let polled = if other.call.is_woken() { other.call.poll() } else { Poll::Pending };
             served &= polled != Poll::Ready(false);
             polled.is_pending()
         });

@@ -151,7 +151,7 @@ impl Stage {
 
     /// Lets the network do what it has to, and then the time go on, until the reading is woken.
     async fn pass_time<F: Future>(&self, reading: &Spawn<F>) {
-        for _ in 0..1_000 {
+        for _ in 0..5_000 {
             for _ in 0..200 {
                 if reading.is_woken() {
                     return;

@@ -18,6 +18,7 @@ mod watch;
 mod world;
 
 use std::env;
+use std::thread;
 
 use self::world::{Reached, World};
 
@@ -27,16 +28,11 @@ fn simulation_promises_hold_for_every_seed() {
     let mut reached = Reached::default();
     let count = seeds.end - seeds.start;
     for seed in seeds {
+        let _on_failure = Repeat(seed);
         let world = World::new(seed);
         world.play();
         let broken = world.broken();
-        assert!(
-            broken.is_empty(),
-            "seed {seed} breaks what is promised; `STEADFAST_SEED={seed} cargo test --all-features --test it simulation` \
-             repeats it.\n{}\n{}",
-            world.describe(),
-            broken.join("\n"),
-        );
+        assert!(broken.is_empty(), "promises are broken.\n{}\n{}", world.describe(), broken.join("\n"));
         reached.add(&world);
     }
     println!("simulation: {count} seeds: {reached:?}");
@@ -54,6 +50,18 @@ fn simulation_of_one_seed_is_always_the_same() {
             world.trace()
         };
         assert_eq!(tell(), tell(), "seed {seed}");
+    }
+}
+
+/// Says how to repeat a simulation that fails, in whatever way.
+struct Repeat(u64);
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let Repeat(seed) = self;
+            eprintln!("seed {seed}: `STEADFAST_SEED={seed} cargo test --all-features --test it simulation` repeats it");
+        }
     }
 }
 
