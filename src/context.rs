@@ -121,7 +121,8 @@ impl Context {
 
     /// Allows at most `n` attempts, the first one included; the stricter of this and `Retry::max_attempts` wins. A run with
     /// a context that allows none ends with [`Kind::Misconfigured`](crate::error::Kind::Misconfigured). Lanes of a
-    /// [`Hedge`](crate::Hedge) that wait for a limit inside of it while others use up the attempts may come on top, unless `n` is 1.
+    /// [`Hedge`](crate::Hedge) count too, also those that have waited for a limit inside of it: one for which no attempt is left by
+    /// then is refused.
     #[must_use]
     pub fn with_max_attempts(mut self, n: u32) -> Context {
         self.max_attempts = Some(n);

@@ -58,17 +58,10 @@ impl Run {
         notes.expect(attempts <= self.chain.most_attempts, || {
             format!("{attempts} attempts, the policies allow {}", self.chain.most_attempts)
         });
-        let most = self.max_attempts.map(|most| most + self.tolerated());
-        notes.expect(most.is_none_or(|most| attempts <= most), || {
+        notes.expect(self.max_attempts.is_none_or(|most| attempts <= most), || {
             format!("{attempts} attempts, the caller allows {:?}", self.max_attempts)
         });
         attempts == 1
-    }
-
-    /// Known: a lane that waits for a limit inside of it was allowed when it began, and is not asked again when it gets through. A
-    /// caller who allows one attempt gets one.
-    fn tolerated(&self) -> u32 {
-        if self.max_attempts == Some(1) || !self.chain.has_queues() { 0 } else { self.chain.lanes - 1 }
     }
 
     pub(super) fn attempt_ends(&self, notes: &Notes) {
