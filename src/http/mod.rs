@@ -21,6 +21,8 @@ pub(crate) use self::body_timeout::{Limits, is_event_stream};
 pub(crate) use self::causes::{causes, find};
 pub(crate) use self::discard::discard;
 pub(crate) use self::judge::{answer, status};
+#[cfg(feature = "tonic")]
+pub(crate) use self::network::Sign;
 #[cfg(any(feature = "reqwest", feature = "tonic"))]
 pub(crate) use self::network::{sign, was_not_processed};
 pub(crate) use self::repeat::{NO_COPY, Repeat, did_nothing};

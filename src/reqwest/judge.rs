@@ -14,10 +14,11 @@ pub(super) fn error(error: &reqwest::Error) -> Verdict {
     if let Some(code) = error.status() {
         return status(code, None);
     }
-    if let Some(guard) = find::<BodyError>(error) {
+    let (connecting, answered) = (error.is_connect(), is_of_a_response(error));
+    // The guard of this answer, and not of another one that is the request's own body.
+    if answered && let Some(guard) = find::<BodyError>(error) {
         return given_up(guard.why());
     }
-    let (connecting, answered) = (error.is_connect(), is_of_a_response(error));
     match causes(error).filter_map(|cause| sign(cause, answered)).min() {
         Some(sign) => sign.verdict(),
         None if connecting || error.is_timeout() => Verdict::Transient,

@@ -121,7 +121,10 @@ impl Operation<Response, reqwest::Error> for Exchange<'_> {
     }
 
     fn repeat(&self, after: Option<&Outcome<Response, reqwest::Error>>) -> Result<(), &'static str> {
-        if matches!(self.request, Template::Moved(_)) {
+        // A body that can only be moved is there as long as no attempt has got it, which a refused one has not.
+        if let Template::Moved(kept) = &self.request
+            && (after.is_none() || kept.lock().unwrap_or_else(PoisonError::into_inner).is_none())
+        {
             return Err(NO_COPY);
         }
         let nothing = |after| did_nothing(after, Response::status, judge::nothing_was_sent);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
@@ -31,15 +31,23 @@ impl Form {
 
     /// The response of the service, with what its request holds until it has ended.
     pub(super) fn guard<B: http_body::Body>(&self, response: Response<B>, mut hold: Hold) -> Response<Body<B>> {
+        let is_bodiless = self.is_head || BODILESS.contains(&response.status());
+        let left = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         response.map(|body| {
             hold.begin_body();
-            if self.is_head || body.is_end_stream() {
+            if is_bodiless || body.is_end_stream() {
                 // Nothing of it will be asked for.
                 hold.complete();
-                return Body::new(body, Hold::Nothing, self.is_grpc());
+                return Body::new(body, Hold::Nothing, left, self.has_trailers());
             }
-            Body::new(body, hold, self.is_grpc())
+            Body::new(body, hold, left, self.has_trailers())
         })
+    }
+
+    /// Whether the client reads trailers. Those of gRPC-Web are in the body, where only its own proxy can write them.
+    fn has_trailers(&self) -> bool {
+        let is_web = |value: &HeaderValue| value.as_bytes().get(GRPC.len()) == Some(&b'-');
+        self.grpc.as_ref().is_some_and(|value| !is_web(value))
     }
 
     /// The answer to a request that is refused, with the refusal in its extensions.
@@ -123,6 +131,9 @@ fn percent_encoded(message: &str) -> String {
     }
     encoded
 }
+
+/// Answers whose headers are all, whatever they say of a length.
+const BODILESS: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED];
 
 const GRPC: &[u8] = b"application/grpc";
 

@@ -4,6 +4,7 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Buf;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project::pin_project;
 
@@ -24,16 +25,26 @@ pub struct Body<B> {
     inner: Option<B>,
     /// Dropped after `inner`: what it holds is free when the work is done.
     hold: Hold,
-    is_grpc: bool,
+    /// How many bytes of a length that was announced are left. Whoever writes them asks for nothing after the last one.
+    left: Option<u64>,
+    has_trailers: bool,
 }
 
 impl<B: HttpBody> Body<B> {
-    pub(super) fn new(inner: B, hold: Hold, is_grpc: bool) -> Body<B> {
-        Body { inner: Some(inner), hold, is_grpc }
+    pub(super) fn new(inner: B, hold: Hold, left: Option<u64>, has_trailers: bool) -> Body<B> {
+        Body { inner: Some(inner), hold, left, has_trailers }
     }
 
     pub(super) fn empty() -> Body<B> {
-        Body { inner: None, hold: Hold::Nothing, is_grpc: false }
+        Body { inner: None, hold: Hold::Nothing, left: None, has_trailers: false }
+    }
+
+    /// Whether these are the last bytes of a length that was announced. Where there are trailers the body is not over then.
+    fn takes(self: Pin<&mut Self>, frame: &Frame<B::Data>) -> bool {
+        let this = self.project();
+        let (Some(left), Some(data)) = (this.left.as_mut(), frame.data_ref()) else { return false };
+        *left = left.saturating_sub(data.remaining() as u64);
+        *left == 0 && !*this.has_trailers
     }
 
     fn complete(self: Pin<&mut Self>) {
@@ -47,7 +58,7 @@ impl<B: HttpBody> Body<B> {
         let mut this = self.project();
         this.inner.set(None);
         drop(mem::take(this.hold));
-        if *this.is_grpc { Ok(Frame::trailers(answer::trailers(&refusal))) } else { Err(refusal.into()) }
+        if *this.has_trailers { Ok(Frame::trailers(answer::trailers(&refusal))) } else { Err(refusal.into()) }
     }
 }
 
@@ -67,7 +78,8 @@ where
         }
         match self.as_mut().project().inner.as_pin_mut().map(|inner| inner.poll_frame(cx)) {
             Some(Poll::Ready(Some(Ok(frame)))) => {
-                if frame.is_trailers() || self.inner.as_ref().is_some_and(HttpBody::is_end_stream) {
+                let is_last = self.as_mut().takes(&frame);
+                if is_last || frame.is_trailers() || self.inner.as_ref().is_some_and(HttpBody::is_end_stream) {
                     self.complete();
                 }
                 Poll::Ready(Some(Ok(frame)))

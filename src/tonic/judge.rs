@@ -8,7 +8,7 @@ use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use super::pushback::Pushback;
 use crate::error::{BoxError, Error};
-use crate::http::{causes, find, sign, was_not_processed};
+use crate::http::{Sign, causes, find, sign, was_not_processed};
 use crate::verdict::{Classified, Verdict};
 
 /// The verdict on a call that ended with `status`.
@@ -143,13 +143,18 @@ pub(super) fn has_expired(status: &Status) -> bool {
     there || find::<TimeoutExpired>(status).is_some()
 }
 
-/// The outermost chain that has ended the call says what it was worth, else the connection.
+/// The outermost chain that has ended the call says what it was worth, else the connection. What has failed the caller's own messages,
+/// which may be those of another call, is not asked for its opinion of this one.
 fn by_source(status: &Status) -> Option<Verdict> {
-    if let Some(error) = find::<Error<Status>>(status) {
+    let connecting = find::<ConnectError>(status).is_some();
+    let answered = find::<BrokeOff>(status).is_some();
+    let sign = causes(status).filter_map(|cause| sign(cause, answered)).min();
+    if sign != Some(Sign::OwnBody)
+        && let Some(error) = find::<Error<Status>>(status)
+    {
         return Some(error.verdict());
     }
-    let connecting = find::<ConnectError>(status).is_some();
-    match causes(status).filter_map(|cause| sign(cause, connecting)).min() {
+    match sign {
         Some(sign) => Some(sign.verdict()),
         None => (connecting || has_expired(status)).then_some(Verdict::Transient),
     }
@@ -336,6 +341,8 @@ mod tests {
         assert_eq!(super::status(&caused(refused)), Verdict::Transient);
         let distrusted = ConnectError(io::Error::new(io::ErrorKind::InvalidData, "unknown issuer").into());
         assert_eq!(super::status(&caused(distrusted)), Verdict::Permanent);
+        let distrusted_there = io::Error::new(io::ErrorKind::InvalidData, "received fatal alert: CertificateRequired");
+        assert_eq!(super::status(&caused(distrusted_there)), Verdict::Permanent, "TLS 1.3 says so late");
         assert_eq!(super::status(&caused(fmt::Error)), Verdict::Fatal, "UNKNOWN, and nothing is known");
     }
 

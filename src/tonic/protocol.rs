@@ -121,6 +121,10 @@ where
             return Outcome::new(Ok(response.map(Body::new)), verdict);
         }
         match response.status() {
+            // Something on the way has cut it off, or it would have said a status.
+            StatusCode::OK if http_body::Body::is_end_stream(response.body()) => {
+                Outcome::new(Ok(response.map(Body::new)), self.codes.missing())
+            }
             StatusCode::OK if ask.is_unary => read_unary(response, &self.codes).await,
             status => Outcome::new(Ok(response.map(Body::new)), self.codes.http(status)),
         }
@@ -211,4 +215,4 @@ const ONCE: &str = "the call must not be made twice, and the server may have got
 
 /// The longest answer that is read within its attempt: the longest message that tonic decodes, unless told otherwise, with its
 /// prefix.
-const UNARY_BYTES: usize = 4 * 1024 * 1024 + 5;
+const UNARY_BYTES: usize = 4 * 1024 * 1024 + 4 * 1024;

@@ -36,7 +36,12 @@ where
             verdict = codes.headers(trailers).unwrap_or(verdict);
             judge::say_expired(trailers);
         }
-        length = length.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+        // What is kept is counted, and a frame of a byte takes the room of a frame. Empty ones say nothing.
+        match frame.data_ref() {
+            Some(data) if data.is_empty() => continue,
+            Some(data) => length = length.saturating_add(data.len().max(size_of::<Frame<Bytes>>())),
+            None => {}
+        }
         frames.push_back(frame);
         if length > most {
             return Ok((Read { frames, rest: Some(body) }, None));

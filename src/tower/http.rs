@@ -16,7 +16,8 @@ use crate::drive::Ended;
 use crate::error::{BoxError, ConfigError, Error};
 use crate::executor::Stopped;
 use crate::http::{
-    BodyTimeout, DEFAULT_IDLE_LIMIT, NotRepeated, Repeat, Rules, answer, did_nothing, discard, is_event_stream,
+    BodyTimeout, DEFAULT_IDLE_LIMIT, NotRepeated, Repeat, Rules, answer, did_nothing, discard, has_no_data,
+    is_event_stream,
 };
 use crate::policy::{End, Outcome};
 
@@ -192,7 +193,7 @@ where
         let rules =
             Rules { cancellation: template.cancellation, clock: clock.clone(), limits, attempts: ended.attempts };
         let mut tail = ended.tail;
-        if template.is_head || body.is_end_stream() {
+        if template.is_head || body.is_end_stream() || has_no_data(&body) {
             tail.take().end(End::Complete);
         }
         Ok(Response::from_parts(parts, Body::new(body, rules, tail)))

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::context::Context;
 use crate::drive::Ended;
 use crate::error::{BoxError, Error, Opaque};
+use crate::http::find;
 use crate::policy::Outcome;
 use crate::verdict::{Classified, Verdict};
 
@@ -78,6 +79,6 @@ impl<E: Into<BoxError>> Report<E> for Plain {
 /// An error of the service inside, worth another attempt. Only one that comes from a chain further inside knows better.
 pub(super) fn failed<T, E: 'static>(error: E) -> Outcome<T, E> {
     let boxed = (&error as &dyn Any).downcast_ref::<BoxError>();
-    let verdict = boxed.and_then(|error| error.downcast_ref::<Error<Opaque>>()).map(Classified::verdict);
+    let verdict = boxed.and_then(|error| find::<Error<Opaque>>(&**error)).map(Classified::verdict);
     Outcome::failed(error, verdict.unwrap_or(Verdict::Transient))
 }

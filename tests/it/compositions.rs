@@ -457,14 +457,13 @@ fn breaker_breaker() {
 
 #[test]
 fn fallback_anything() {
-    let policies = (retry(NOW), breaker(), Timeout::secs(1));
     for (takes, end) in [(NOW, busy as fn(u32) -> Answer), (NEVER, fine)] {
         let seen = Mutex::new(None);
         let instead = |error: &Error<&'static str>| {
             *seen.lock().unwrap() = Some(error.kind());
             async { Ok(0) }
         };
-        let pair = Pair::new((fallback(instead), policies.clone()));
+        let pair = Pair::new((fallback(instead), retry(NOW), breaker(), Timeout::secs(1)));
         assert_eq!(pair.run(takes, end).unwrap(), 0);
         let kind = *seen.lock().unwrap();
         assert!(
@@ -489,6 +488,7 @@ fn chaos_anything() {
     assert_eq!(pair.run(NOW, fine).unwrap_err().last(), Some(&"chaos"));
     assert_eq!((pair.calls().len(), counter.counts().calls), (0, 0), "it does not get to what is inside");
 
+    let counter = self::counter();
     let pair = Pair::new((counter.clone(), Chaos::fail(1.0, || "chaos")));
     assert_eq!(pair.run(NOW, fine).unwrap_err().last(), Some(&"chaos"));
     assert_eq!((pair.calls().len(), counter.counts().failures), (0, 1), "the dependency is where it is");

@@ -11,7 +11,7 @@ use steadfast::policy::{Call, End, Frame, Guard, Next, Outcome, Policy, Reason, 
 use steadfast::{CancellationToken, Cause, Context, Error, Executor, Retry, Timeout, Verdict, try_do};
 
 use crate::policies::Probe;
-use crate::support::{Script, WAYS, at_rest, err, hangs, ms, ok, scenario, secs, throttled};
+use crate::support::{ASYNC_WAYS, Script, WAYS, at_rest, err, hangs, ms, ok, scenario, secs, throttled};
 
 /// A limit of its own making, which says in its frame why it drops what is inside.
 struct Impatient {
@@ -52,7 +52,7 @@ fn a_custom_limit_behaves_as_one_of_ours() {
     let chain = move || (Retry::fixed(secs(1)), Impatient { limit: secs(2), started: Arc::clone(&seen) });
     let run = scenario(chain).everywhere([hangs(), err("down"), ok(7)]);
     assert_eq!((run.result, run.calls), (Ok(7), [0, 3, 4].map(secs).to_vec()));
-    assert_eq!(*started.lock().unwrap(), [true; 3 * WAYS]);
+    assert_eq!(*started.lock().unwrap(), [true; 3 * ASYNC_WAYS]);
 }
 
 #[test]

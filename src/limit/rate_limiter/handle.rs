@@ -395,7 +395,6 @@ impl Settings for RateLimiter {
 impl fmt::Debug for RateLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("RateLimiter");
-        fields.field("name", &self.name()).field("available", &self.available()).field("queued", &self.queued());
-        fields.finish_non_exhaustive()
+        fields.field("name", &self.name()).field("available", &self.available()).finish_non_exhaustive()
     }
 }
