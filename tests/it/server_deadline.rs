@@ -175,6 +175,29 @@ fn a_client_that_leaves_cancels_the_context_and_an_answer_does_not() {
     assert!(!told.is_cancelled());
 }
 
+/// A server that has written the last byte of a length drops the body, and asks for no end of it.
+#[test]
+fn a_body_is_complete_with_the_last_byte_of_its_length() {
+    let clock = clock();
+    let told = Told::default();
+    let noted = told.clone();
+    let (sender, mut response) = stream();
+    response.headers_mut().insert(http::header::CONTENT_LENGTH, 9.into());
+    let response = Arc::new(Mutex::new(Some(response)));
+    let mut service = deadline_layer(&clock).layer(answers(move |request: Request<()>| {
+        noted.note(&request);
+        std::future::ready(response.lock().unwrap().take().unwrap())
+    }));
+    let mut body = answer(&mut service, get()).into_body();
+    for (text, is_open) in [("begin", true), ("more", false)] {
+        sender.unbounded_send(data(text)).unwrap();
+        assert!(frame(&mut body).unwrap().unwrap().is_data());
+        assert_eq!(!sender.is_closed(), is_open, "after {text:?}");
+    }
+    drop(body);
+    assert!(!told.is_cancelled());
+}
+
 #[test]
 fn a_context_from_outside_is_kept_and_the_earlier_deadline_counts() {
     let clock = clock();
