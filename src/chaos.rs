@@ -232,6 +232,7 @@ impl<T: Send, E: Send> Policy<T, E> for Chaos<Delay> {
             return next.call(call).await;
         }
         let outcome = next.call(call).await;
+        call.tell_untold(outcome.verdict);
         // By a timer of the run, which knows of nearer ones, and which whatever ends the run drops.
         let until = call.scope().core.look() + self.injection.0;
         pin!(Alarm::new(call.scope(), until)).await;

@@ -1,7 +1,8 @@
 //! Lets one thread at a time put a change into effect, without a lock: what takes effect may wake or drop what is the user's.
 //!
 //! Who wants a change stores it first, somewhere, and then passes. The first to pass works; whoever comes meanwhile counts itself
-//! and goes, and the worker begins anew before it leaves. So after the last one has come, somebody has begun to work.
+//! and goes, and the worker begins anew before it leaves. So after the last one has come, somebody has begun to work; if
+//! that work panics, what others have come for takes effect with the next one.
 //!
 //! # Orderings
 //! The count is all that is agreed on. Who counts itself does so with `Release`, and the worker leaves by a swap that has

@@ -272,7 +272,8 @@ impl Core {
     #[cold]
     fn allow_time(&self, ticket: Ticket, now: Moment, inner_limit: impl FnOnce() -> Option<Duration>) {
         let mut unwinding = PlaceBack { core: self, ticket: Some(ticket), now };
-        let limit = inner_limit();
+        let mut limit = None;
+        witness::blindly(|| limit = inner_limit());
         unwinding.ticket = None;
         let config = self.family.config();
         let mut cold = self.cold();

@@ -5,7 +5,6 @@
 //! asks leaves a note for the thread, and finds in it afterwards what was changed.
 
 use std::cell::RefCell;
-use std::mem;
 
 use super::transition::Transition;
 
@@ -39,12 +38,13 @@ impl Drop for Witness {
 
 /// Whether it is worth while to say what changes.
 pub(super) fn is_watching() -> bool {
-    SEEN.with_borrow(Option::is_some)
+    // A thread that ends may still drop permits, and has nobody to tell.
+    SEEN.try_with(|seen| seen.borrow().is_some()).unwrap_or(false)
 }
 
 pub(super) fn see(transition: &Transition) {
-    SEEN.with_borrow_mut(|seen| {
-        if let Some(seen) = seen {
+    let _nobody_watches = SEEN.try_with(|seen| {
+        if let Some(seen) = &mut *seen.borrow_mut() {
             seen.push(transition.clone());
         }
     });
@@ -57,5 +57,5 @@ pub(super) fn blindly(act: impl FnOnce()) {
 }
 
 fn replace(with: Option<Vec<Transition>>) -> Option<Vec<Transition>> {
-    SEEN.with_borrow_mut(|seen| mem::replace(seen, with))
+    SEEN.try_with(|seen| seen.replace(with)).unwrap_or_default()
 }

@@ -174,11 +174,6 @@ impl Clock {
         Sleep::new(self.clone(), at)
     }
 
-    /// [`sleep_until`](Clock::sleep_until) for a caller who has just asked for the time and got `now`.
-    pub(crate) fn sleep_from(&self, now: Moment, at: Moment) -> Sleep {
-        Sleep::from(self, now, at)
-    }
-
     /// The clock that it is, however it sleeps.
     fn base(&self) -> &Clock {
         match &self.0 {

@@ -39,16 +39,6 @@ impl Sleep {
         Sleep { at, wait: Wait::Idle(clock) }
     }
 
-    /// The same for a caller who has just asked that clock for the time and got `now`.
-    pub(super) fn from(clock: &Clock, now: Moment, at: Moment) -> Sleep {
-        let left = at.since(now);
-        let wait = match &clock.0 {
-            Kind::Tokio if !at.is_never() && !left.is_zero() => Wait::tokio_after(now, left),
-            _ => None,
-        };
-        Sleep { at, wait: wait.unwrap_or_else(|| Wait::Idle(clock.clone())) }
-    }
-
     /// When the wait ends.
     #[inline]
     pub(crate) fn at(&self) -> Moment {
@@ -139,13 +129,6 @@ impl Wait {
         }
         let timer = tokio::time::sleep_until(instant + left.min(LONGEST_TIMER));
         Wait::Tokio(ticker, timer)
-    }
-
-    /// On the tokio clock, `left` after `now`, which spares a look at the time.
-    #[expect(clippy::disallowed_methods, reason = "this is where the library sleeps")]
-    fn tokio_after(now: Moment, left: Duration) -> Option<Wait> {
-        let end = system::instant_after(now, left.min(LONGEST_TIMER))?;
-        Some(Wait::Tokio(Ticker::Tokio, tokio::time::sleep_until(end)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The system's time, as tokio shows it.
 
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tokio::time::Instant;
 
@@ -36,13 +36,6 @@ pub(super) fn moment(instant: Instant) -> Moment {
     })
 }
 
-/// The `Instant` of a moment that [`moment`] has made, `later` than that: without another look at the time.
-pub(super) fn instant_after(moment: Moment, later: Duration) -> Option<Instant> {
-    let anchor = *ANCHOR.get_or_init(anchor);
-    let from_anchor = Duration::from_nanos(moment.nanos().checked_sub(ORIGIN_AGE)?);
-    anchor.checked_add(from_anchor)?.checked_add(later)
-}
-
 static ANCHOR: OnceLock<Instant> = OnceLock::new();
 
 /// Std's `Instant` and not tokio's: if the first reading came from a paused runtime that has gone
@@ -55,6 +48,8 @@ fn anchor() -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -79,14 +74,6 @@ mod tests {
         let start = now();
         tokio::time::advance(ten_years).await;
         assert_eq!(now().since(start), ten_years);
-    }
-
-    #[test]
-    fn a_moment_leads_back_to_its_instant() {
-        let (instant, second) = (instant(), Duration::from_secs(1));
-        assert_eq!(instant_after(moment(instant), Duration::ZERO), Some(instant));
-        assert_eq!(instant_after(moment(instant), second), Some(instant + second));
-        assert_eq!(instant_after(Moment::from_nanos(0), second), None, "it may lie before the start of the machine");
     }
 
     #[test]

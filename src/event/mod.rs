@@ -4,7 +4,8 @@
 //!
 //! * **Complete.** A run that starts is finished, also if its caller drops it or its operation panics. Every attempt that starts is
 //!   finished or abandoned before its run is finished.
-//! * **In order.** The events of one run come one after another, in the order in which things happened, with times that never go back.
+//! * **In order.** The events of one run come one after another, in the order in which things happened, with times that do not go back unless a clock of
+//!   your own does.
 //!   Those of different runs may come at the same time, from different threads.
 //! * **Harmless.** No lock is held meanwhile, a panic in an observer goes no further, and an observer that blocks holds up its own run
 //!   only.

@@ -239,6 +239,10 @@ impl<T> Slots<T> {
             values.first = Some(value);
             return AnyValue(0);
         }
+        if let Some(free) = values.more.iter().position(Option::is_none) {
+            values.more[free] = Some(value);
+            return AnyValue(free + 1);
+        }
         values.more.push(Some(value));
         AnyValue(values.more.len())
     }

@@ -108,7 +108,7 @@ fn used_up<E>(call: Call<'_, E>) -> Error<E> {
 #[cold]
 #[inline(never)]
 fn finished<E, F>(call: Call<'_, E>, mut running: Pin<&mut Option<F>>, worth: Worth, wait: Option<Duration>) {
-    running.set(None);
+    call.blame(|| running.set(None));
     call.attempt_finished(worth.with_wait(wait));
 }
 

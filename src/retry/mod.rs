@@ -189,7 +189,9 @@ impl Retry {
             return stop(Stopped::Ended(cause), outcome.end(cause.into()));
         }
         if matches!(outcome.verdict, Verdict::Rejected { .. }) && self.on_rejection == OnRejection::Stop {
-            return stop(Stopped::Rejected, outcome);
+            let used_up = outcome.result.as_ref().is_err_and(|error| error.kind() == USED_UP);
+            let why = if used_up { Stopped::Limit(Limit::Attempts) } else { Stopped::Rejected };
+            return stop(why, outcome);
         }
         if self.is_used_up(tries) {
             return stop(Stopped::Limit(Limit::Attempts), exhausted(outcome, Limit::Attempts));
@@ -361,6 +363,9 @@ fn ended<T, E>(cause: Cause) -> Box<Outcome<T, E>> {
     outcome.mark = Mark::Ended;
     outcome
 }
+
+/// How the operation refuses an attempt that the caller does not allow any more.
+const USED_UP: Kind = Kind::Exhausted { by: Limit::Attempts };
 
 /// The most that is added to a pause that a dependency asked for, so that its callers do not come back together.
 const MAX_RETRY_AFTER_SPREAD: Duration = Duration::from_secs(1);

@@ -48,7 +48,7 @@ impl<'run> Alarm<'run> {
             return Poll::Pending;
         }
         if let Timer::Due(at) = *this.timer {
-            this.timer.set(Timer::Waiting(core.clock().sleep_from(core.now(), at)));
+            this.timer.set(Timer::Waiting(core.clock().sleep_until(at)));
         }
         let waiting = match this.timer.project() {
             TimerProjection::Waiting(sleep) => sleep.poll(cx),

@@ -186,6 +186,15 @@ impl<'run, E> Call<'run, E> {
         done
     }
 
+    /// For a policy that goes on to wait after the operation has ended: its end is told now, and not when it has been judged, which may
+    /// never come to be.
+    pub(crate) fn tell_untold(&self, verdict: Verdict) {
+        if self.is_observed() && self.watched().has(UNTOLD) {
+            self.watched().set(UNTOLD, false);
+            self.emit(|| What::AttemptFinished { verdict });
+        }
+    }
+
     /// For the outermost policy that judges: the end of the attempt that nobody was told of, if there is one.
     #[inline]
     pub(crate) fn untold(&self, verdict: Verdict) -> Option<Untold<'run, E>> {

@@ -35,7 +35,7 @@ use crate::retry::Retry;
 /// ```
 ///
 /// # In a file
-/// With the feature `serde` it is read from any format, and a file names only what differs from the default; times are text with
+/// With the feature `serde` it is read from any self-describing format (TOML, JSON), and a file names only what differs from the default; times are text with
 /// a unit, unknown fields are refused, and "off" takes away what can be absent:
 ///
 /// ```

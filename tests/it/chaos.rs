@@ -221,3 +221,18 @@ fn it_shows_what_it_does() {
     let shown = format!("{:?}", Chaos::delay(0.5, secs(1)));
     assert_eq!(shown, r#"Chaos { injects: "Delay", switch: Switch { is_on: true, rate: 0.5, injected: 0 } }"#);
 }
+
+/// A policy that judges is told of the operation's end in the same poll, or never: here a limit passes meanwhile.
+#[test]
+fn an_attempt_that_is_delayed_has_an_end_for_observers() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let policies = (Timeout::millis(50), retry_if(|_: &&str| true), Chaos::delay(1.0, secs(1)));
+    let builder = Executor::builder("delayed").policies(policies).clock(&clock).observe(recorder.clone());
+    let executor = builder.build().unwrap();
+    assert!(clock.block_on(executor.run(|_| async { Ok::<_, &str>(7) })).unwrap_err().is_timeout());
+    let told: Vec<_> = recorder.events().into_iter().map(|(_, what)| what).collect();
+    let finished = What::AttemptFinished { verdict: Verdict::Success };
+    assert_eq!(told.iter().filter(|what| **what == finished).count(), 1, "{told:?}");
+    assert!(matches!(told[..], [.., What::TimedOut { .. }, What::RunFinished { .. }]), "{told:?}");
+}

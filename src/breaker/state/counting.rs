@@ -10,6 +10,7 @@ use crate::breaker::thresholds::Thresholds;
 use crate::breaker::ticket::{Ticket, Word};
 use crate::breaker::totals::Totals;
 use crate::breaker::transition::{Cause, Counts};
+use crate::breaker::witness;
 use crate::clock::Moment;
 use crate::sync::Ordering;
 use crate::window::Geometry;
@@ -182,7 +183,10 @@ impl Core {
         }
         let config: Arc<BreakerConfig> = self.family.config();
         let counts = Counts { rejected: self.rejected(), ..self.counts_of(word, totals) };
-        config.rule.ask(&counts).then_some(Cause::ShouldTrip)
+        // What the rule does to other breakers is not the doing of this call.
+        let mut is_met = false;
+        witness::blindly(|| is_met = config.rule.ask(&counts));
+        is_met.then_some(Cause::ShouldTrip)
     }
 }
 
