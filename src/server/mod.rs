@@ -57,7 +57,9 @@
 //! # Ready and called
 //! Every decision is made when a request is there, in `call`. Being ready reserves nothing here, and says no more than that the
 //! service inside is ready: its back-pressure passes through. The instance that was polled ready is the one that is called.
-//! A request that waits takes that instance along, with whatever it has reserved, and leaves a clone.
+//! A request that waits takes that instance along, with whatever it has reserved, and leaves a clone. So a layer whose requests may wait
+//! goes inside of one that reserves in `poll_ready`, such as tower's `ConcurrencyLimit`, and not around it: there the waiting would
+//! hold the places of all others.
 //!
 //! # tonic
 //! `tonic::transport::Server::builder().layer(…)`. The address of the peer is in its `TcpConnectInfo`:
