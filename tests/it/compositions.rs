@@ -446,6 +446,32 @@ fn timeout_timeout() {
 }
 
 #[test]
+fn hedge_hedge() {
+    let pair = Pair::new((Hedge::after(secs(2)), Hedge::after(secs(1))));
+    assert_eq!(pair.run(secs(10), fine).unwrap(), 1);
+    assert_eq!(pair.calls(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn rate_limiter_rate_limiter() {
+    let outer = limiter(2);
+    let pair = Pair::new((outer.clone(), limiter(1)));
+    assert!(pair.run(NOW, fine).is_ok());
+    assert!(matches!(pair.run(NOW, fine).unwrap_err().kind(), Kind::RateLimited { .. }));
+    assert_eq!((pair.calls().len(), outer.available()), (1, 0));
+}
+
+#[test]
+fn bulkhead_bulkhead() {
+    let (outer, inner) = (Bulkhead::new(1), queue(1));
+    let _taken = inner.try_acquire().unwrap();
+    let pair = Pair::new((outer.clone(), inner.clone()));
+    let seen = pair.look_at(secs(5), NOW, fine, || (outer.in_flight(), inner.queued()));
+    assert_eq!(seen, (1, 1));
+    assert_eq!((outer.in_flight(), inner.queued()), (0, 0));
+}
+
+#[test]
 fn breaker_breaker() {
     let (counter, breaker) = (counter(), breaker());
     let pair = Pair::new((counter.clone(), breaker.clone()));
