@@ -198,6 +198,25 @@ async fn a_stream_that_breaks_off_is_a_failure() {
     assert_eq!(failures, (0, 1));
 }
 
+/// Something on the way has cut it off: a server that has nothing to say gives a status.
+#[tokio::test]
+async fn an_answer_that_ends_with_its_head_and_has_no_status_is_a_failure() {
+    let server = reqwest_server::Server::raw(move |stream, _| async move {
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((_request, mut respond))) = connection.accept().await {
+            let head = http::Response::builder().header("content-type", "application/grpc");
+            respond.send_response(head.body(()).unwrap(), true).unwrap();
+        }
+    })
+    .await;
+    let breaker = Breaker::default();
+    let layer = Layer::new(executor(&Clock::manual(), (Retry::immediate(), breaker.clone())));
+    let mut client = EchoClient::new(layer.around(channel(server.address())));
+    let _ended = client.watch("clock".to_owned()).await;
+    let counts = breaker.counts();
+    assert_eq!((counts.calls, counts.failures), (1, 1), "UNKNOWN: not tried again");
+}
+
 #[tokio::test]
 async fn an_answer_of_something_in_front_of_the_server_is_judged_by_its_head_alone() {
     let page: Rest = |mut body| body.send_data("<html>".into(), true).unwrap();
