@@ -1,6 +1,5 @@
 //! A chain, built once per dependency and shared.
 
-mod around;
 mod builder;
 mod erase;
 mod snapshot;
@@ -10,7 +9,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::around::Around;
 pub use self::builder::Builder;
 pub use self::erase::{AnyError, AnyValue, Erased};
 pub use self::with::With;

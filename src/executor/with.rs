@@ -1,4 +1,4 @@
-//! An executor with one more inner policy, for one call.
+//! An executor with one more policy, inside of its own or around them, for one call.
 
 use super::{Executor, PLAIN};
 use crate::attempt::Attempt;
@@ -21,20 +21,36 @@ impl<P> Executor<P> {
     /// assert!(slow.unwrap_err().is_timeout());
     /// # });
     /// ```
-    pub fn with<Q>(&self, policy: Q) -> With<'_, P, Q> {
-        With { executor: self, inner: policy }
+    pub fn with<Q>(&self, policy: Q) -> With<'_, P, (&P, Q)> {
+        With { executor: self, policies: (&self.0.policies, policy) }
+    }
+
+    /// Adds an outer policy for one call: a [`Fallback`](crate::Fallback) of the type of this call's result, say, around an
+    /// executor that serves calls of many types.
+    ///
+    /// ```
+    /// # use steadfast::{Executor, Fallback, Retry};
+    /// # let clock = steadfast::clock::Clock::manual();
+    /// # clock.block_on(async {
+    /// let search: Executor = Executor::builder("search").policies(Retry::exponential()).clock(&clock).build().unwrap().erase();
+    /// let found = search.around(Fallback::value(vec![])).run(|_| async { Err::<Vec<u32>, _>("down") }).await;
+    /// assert!(found.unwrap().is_empty());
+    /// # });
+    /// ```
+    pub fn around<Q>(&self, policy: Q) -> With<'_, P, (Q, &P)> {
+        With { executor: self, policies: (policy, &self.0.policies) }
     }
 }
 
-/// An executor with one more inner policy, from [`Executor::with`].
+/// An executor with one more policy, from [`Executor::with`] or [`Executor::around`]. `C` is the chain of its calls.
 #[must_use = "it adds a policy to the calls made through it"]
 #[derive(Debug)]
-pub struct With<'a, P, Q> {
+pub struct With<'a, P, C> {
     executor: &'a Executor<P>,
-    inner: Q,
+    policies: C,
 }
 
-impl<P: Settings, Q: Settings> With<'_, P, Q> {
+impl<P, C: Settings> With<'_, P, C> {
     /// See [`Executor::run`].
     ///
     /// # Errors
@@ -48,8 +64,7 @@ impl<P: Settings, Q: Settings> With<'_, P, Q> {
         E: Send,
         F: Fn(Attempt) -> Fut + Sync,
         Fut: Future<Output: Answer<T, E>> + Send,
-        P: Policy<T, E>,
-        Q: Policy<T, E>,
+        C: Policy<T, E>,
     {
         self.run_op_with(&PLAIN, Function(f)).await
     }
@@ -67,8 +82,7 @@ impl<P: Settings, Q: Settings> With<'_, P, Q> {
         E: Send,
         F: Fn(Attempt) -> Fut + Sync,
         Fut: Future<Output: Answer<T, E>> + Send,
-        P: Policy<T, E>,
-        Q: Policy<T, E>,
+        C: Policy<T, E>,
     {
         self.run_op_with(cx, Function(f)).await
     }
@@ -85,11 +99,9 @@ impl<P: Settings, Q: Settings> With<'_, P, Q> {
         T: Send,
         E: Send,
         O: Operation<T, E>,
-        P: Policy<T, E>,
-        Q: Policy<T, E>,
+        C: Policy<T, E>,
     {
-        let policies = (&self.executor.0.policies, &self.inner);
-        policies.validate(&mut Site::new(self.executor.clock())).map_err(Error::misconfigured)?;
-        drive(&self.executor.0.setup, cx, operation, &policies).await
+        self.policies.validate(&mut Site::new(self.executor.clock())).map_err(Error::misconfigured)?;
+        drive(&self.executor.0.setup, cx, operation, &self.policies).await
     }
 }
