@@ -18,7 +18,7 @@ impl<T: Send, E: Send> Policy<T, E> for Log {
         let start = call.clock().now();
         let outcome = next.call(call).await;
         let took = call.clock().now().since(start);
-        println!("try {}: {:?} after {} ms", call.number(), outcome.verdict, took.as_millis());
+        println!("try {}: {:?} after {} ms", call.number(), outcome.verdict(), took.as_millis());
         outcome
     }
 }

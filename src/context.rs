@@ -194,10 +194,16 @@ impl Context {
         self.max_attempts
     }
 
-    /// Whether nothing in it can end a run; a deadline is the run's own business.
+    /// Whether it asks for nothing that a run has to look after.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.more.is_none()
+        !self.has_more() && self.deadline.is_never() && self.max_attempts.is_none()
+    }
+
+    /// Whether it carries what few contexts do, a token among them.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        self.more.is_some()
     }
 
     pub(crate) fn rng(&self) -> Option<&Rng> {

@@ -14,7 +14,7 @@ use crate::error::{ConfigError, Error};
 use crate::event::{Observers, RunEnd};
 use crate::life::Slot;
 use crate::operation::{Answer, Function, Leaf, Operation};
-use crate::outcome::{Mark, Tail};
+use crate::outcome::{Mark, Ruling, Tail};
 use crate::policy::{Call, Outcome, Policy, Site};
 use crate::run::{Alarm, Core, Frame, Last, Scope, Setup, Stopped};
 use crate::verdict::Verdict;
@@ -135,15 +135,13 @@ where
     async move {
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
-        core.begin();
-        if let Some(error) = refuse(&core, &last, operation.check()) {
+        if let Some(error) = begin(&core, &last, operation.check()) {
             return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
         }
         // The chain is dropped at the end of this statement, after the scope was told why.
         let raced = Race {
             chain: policies.run(Call::first(&frame, operation.streams()), Leaf(&operation)),
-            seat: Seat { scope: &frame.scope, slot: Slot::default() },
-            watch: None,
+            seat: Seat { scope: &frame.scope, slot: Slot::default(), watch: None },
         }
         .await;
         match raced {
@@ -162,19 +160,20 @@ fn ended<E>(last: &Last<E>, cause: Cause) -> Error<E> {
     Error::refused(cause.into())
 }
 
-/// Why a run may not even begin. An already cancelled context runs nothing and takes nothing.
+/// Begins the run, or says why it may not. An already cancelled context runs nothing and takes nothing.
 #[inline(always)]
-fn refuse<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+fn begin<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
     let open = core.life().is_none_or(|life| life.is_open());
-    if open && core.is_quiet() && core.context.max_attempts().is_none() && checked.is_ok() {
+    if open && core.is_plain() && checked.is_ok() {
         return None;
     }
-    refuse_slow(core, last, checked)
+    begin_slow(core, last, checked)
 }
 
 #[cold]
 #[inline(never)]
-fn refuse_slow<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+fn begin_slow<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+    core.begin();
     if core.life().is_some_and(|life| !life.is_open()) {
         return Some(ended(last, Cause::ShutDown));
     }
@@ -191,16 +190,16 @@ fn refuse_slow<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigErr
 impl<T, E> Finish<T, E> for Result<T, Error<E>> {
     #[inline(always)]
     fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self {
-        let Outcome { result, verdict, mark, tail: _ } = outcome;
+        let Outcome { result, ruling, tail: _ } = outcome;
         match result {
             Ok(value) => {
                 if core.is_observed() {
-                    close(core, frame, None, verdict, mark);
+                    close(core, frame, None, ruling);
                 }
                 Ok(value)
             }
             Err(mut error) => {
-                close(core, frame, Some(&mut error), verdict, mark);
+                close(core, frame, Some(&mut error), ruling);
                 Err(error)
             }
         }
@@ -209,8 +208,8 @@ impl<T, E> Finish<T, E> for Result<T, Error<E>> {
 
 impl<T, E> Finish<T, E> for Ended<T, E> {
     fn finish(core: &Core<'_>, frame: &Frame<'_, E>, outcome: Outcome<T, E>) -> Self {
-        let Outcome { mut result, verdict, mark, tail } = outcome;
-        let Closed { stopped, attempts, elapsed } = close(core, frame, result.as_mut().err(), verdict, mark);
+        let Outcome { mut result, ruling, tail } = outcome;
+        let Closed { stopped, attempts, elapsed } = close(core, frame, result.as_mut().err(), ruling);
         Ended { result, tail, stopped, attempts, elapsed }
     }
 }
@@ -229,10 +228,9 @@ fn close<E>(
     core: &Core<'_>,
     frame: &Frame<'_, E>,
     mut error: Option<&mut Error<E>>,
-    verdict: Verdict,
-    mark: Mark,
+    ruling: Ruling,
 ) -> Closed {
-    let attempts = core.attempts();
+    let (attempts, verdict) = (core.attempts(), ruling.verdict());
     // A refusal has taken no time that would be worth a look at the clock, and the end of an observed attempt had one.
     let has_looked = attempts == 0 || core.is_observed();
     let elapsed = if has_looked { core.elapsed_before_poll() } else { core.elapsed() };
@@ -254,7 +252,7 @@ fn close<E>(
             error.set_elapsed(elapsed);
         }
     }
-    let stopped = stopped.unwrap_or(match (mark, verdict) {
+    let stopped = stopped.unwrap_or(match (ruling.mark(), verdict) {
         (Mark::Stop, _) => Stopped::Forbidden,
         (_, Verdict::Rejected { .. }) => Stopped::Rejected,
         _ => Stopped::Settled,
@@ -271,8 +269,6 @@ struct Race<'run, F> {
     chain: F,
     /// Dropped after the chain: a run is waiting until all that it holds is given back.
     seat: Seat<'run>,
-    /// Made when the chain is first pending, and only if the caller brought something to watch.
-    watch: Option<Pin<Box<Watch<'run>>>>,
 }
 
 impl<F: Future> Future for Race<'_, F> {
@@ -281,26 +277,49 @@ impl<F: Future> Future for Race<'_, F> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Result<F::Output, Cause>> {
         let this = self.project();
-        let Seat { scope, slot } = this.seat;
-        let core = scope.core;
+        let core = this.seat.scope.core;
         core.begin_poll();
         #[cfg(feature = "tracing")]
         let _entered = core.enter();
         if let Poll::Ready(outcome) = this.chain.poll(cx) {
             return Poll::Ready(Ok(outcome));
         }
-        let cause = pending(scope, slot, this.watch, cx);
-        cause.map(|cause| {
-            scope.give_up(cause.into());
-            Err(cause)
-        })
+        this.seat.pending(cx).map(Err)
     }
 }
 
-/// The run's place among the waiting of the executor, if there is one.
+/// What a run that waits holds: its place among the waiting of the executor, and what its caller brought to end it with.
 struct Seat<'run> {
     scope: &'run Scope<'run>,
     slot: Slot,
+    /// Made when the chain is first pending, and only if the caller brought something to watch.
+    watch: Option<Pin<Box<Watch<'run>>>>,
+}
+
+impl<'run> Seat<'run> {
+    /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
+    fn pending(&mut self, cx: &mut TaskContext<'_>) -> Poll<Cause> {
+        let ended = self.poll_ended(cx);
+        if let Poll::Ready(cause) = ended {
+            self.scope.give_up(cause.into());
+        }
+        ended
+    }
+
+    fn poll_ended(&mut self, cx: &mut TaskContext<'_>) -> Poll<Cause> {
+        let (scope, core) = (self.scope, self.scope.core);
+        if !core.is_quiet() {
+            let watch = self.watch.get_or_insert_with(|| Box::pin(Watch::new(scope)));
+            if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
+                // Of several causes at once the same one counts everywhere.
+                return Poll::Ready(core.ended().unwrap_or(cause));
+            }
+        }
+        match core.life() {
+            Some(life) => life.poll_shut_down(&mut self.slot, cx).map(|()| Cause::ShutDown),
+            None => Poll::Pending,
+        }
+    }
 }
 
 impl Drop for Seat<'_> {
@@ -308,33 +327,22 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let core = self.scope.core;
         core.end();
-        if self.slot != Slot::default()
+        if self.slot.is_taken()
             && let Some(life) = core.life()
         {
             life.leave(self.slot);
         }
+        // Taken out, so that there is nothing left for the compiler to drop where most runs have nothing.
+        if let Some(watch) = self.watch.take() {
+            unwatch(watch);
+        }
     }
 }
 
-/// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
-fn pending<'run>(
-    scope: &'run Scope<'run>,
-    slot: &mut Slot,
-    watch: &mut Option<Pin<Box<Watch<'run>>>>,
-    cx: &mut TaskContext<'_>,
-) -> Poll<Cause> {
-    let core = scope.core;
-    if !core.is_quiet() {
-        let watch = watch.get_or_insert_with(|| Box::pin(Watch::new(scope)));
-        if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
-            // Of several causes at once the same one counts everywhere.
-            return Poll::Ready(core.ended().unwrap_or(cause));
-        }
-    }
-    match core.life() {
-        Some(life) => life.poll_shut_down(slot, cx).map(|()| Cause::ShutDown),
-        None => Poll::Pending,
-    }
+#[cold]
+#[inline(never)]
+fn unwatch(watch: Pin<Box<Watch<'_>>>) {
+    drop(watch);
 }
 
 /// What the caller brought to end a pending run with.

@@ -10,7 +10,7 @@ use futures::future::OptionFuture;
 use self::sealed::{Condition, Source};
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
-use crate::outcome::Mark;
+use crate::outcome::{Ruling, Tail};
 use crate::policy::{Call, Next, Outcome, Policy, Settings, Site};
 use crate::run::Stopped;
 use crate::verdict::Verdict;
@@ -127,7 +127,7 @@ impl<T: Send, E: Send, S: Source<T, E>, W: Condition<E>> Policy<T, E> for Fallba
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
         async move {
             let outcome = next.call(call).await;
-            if outcome.verdict == Verdict::Success {
+            if outcome.ruling.is_success() {
                 return outcome;
             }
             self.instead(call, next, outcome).await
@@ -165,8 +165,9 @@ impl<S, W> Fallback<S, W> {
     where
         W: Condition<E>,
     {
-        let Outcome { result, verdict, mark, tail } = outcome;
-        let keep = |result, tail| Ok(Outcome { result, verdict, mark, tail });
+        let Outcome { result, ruling, tail } = outcome;
+        let verdict = ruling.verdict();
+        let keep = |result, tail| Ok(Outcome { result, ruling, tail });
         let is_bad = verdict.is_failure() || matches!(verdict, Verdict::Throttled { .. });
         if call.ended().is_some() {
             return keep(result, tail);
@@ -182,7 +183,7 @@ impl<S, W> Fallback<S, W> {
         }
         // What finished policies have left behind belongs to the value that nobody will read.
         drop(tail);
-        Err(Failed { error, value, verdict, mark })
+        Err(Failed { error, value, ruling })
     }
 
     async fn give<T, E, N>(&self, call: Call<'_, E>, next: N, failed: Failed<T, E>) -> Outcome<T, E>
@@ -192,7 +193,7 @@ impl<S, W> Fallback<S, W> {
         N: Next<T, E>,
         S: Source<T, E>,
     {
-        let Failed { error, value, verdict, mark } = failed;
+        let Failed { error, value, ruling } = failed;
         let kind = error.kind();
         call.emit(|| What::FellBack { error: kind });
         let mut original = Original { call, error };
@@ -202,8 +203,8 @@ impl<S, W> Fallback<S, W> {
             Ok(value) => Outcome::new(Ok(value), Verdict::Ignored),
             Err(own) => {
                 let original = mem::replace(&mut original.error, Error::refused(kind));
-                let failure = Outcome::new(Err(Error::failed(own).instead_of(original)), verdict);
-                Outcome { mark, ..failure }
+                let result = Err(Error::failed(own).instead_of(original));
+                Outcome { result, ruling, tail: Tail::default() }
             }
         }
     }
@@ -238,8 +239,7 @@ struct Failed<T, E> {
     error: Error<E>,
     /// A bad value, if it is one.
     value: Option<T>,
-    verdict: Verdict,
-    mark: Mark,
+    ruling: Ruling,
 }
 
 /// Waits for `answer`, and gives `side` the time that this takes.

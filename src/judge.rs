@@ -130,10 +130,10 @@ impl<J> Settings for Judged<J> {
 impl<T: Send, E: Send, J: Judgement<T, E>> Policy<T, E> for Judged<J> {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let outcome = next.call(call.as_judged()).await;
-        let mut untold = call.untold(outcome.verdict);
+        let mut untold = call.untold(outcome.verdict());
         let outcome = self.judgement.revise(call, outcome);
         if let Some(end) = &mut untold {
-            end.verdict = outcome.verdict;
+            end.verdict = outcome.verdict();
         }
         outcome
     }
@@ -179,7 +179,7 @@ impl<T, E, F: Fn(&E) -> bool + Send + Sync> Judgement<T, E> for RetryIf<F> {
         if let Some(error) = said(&outcome)
             && !(self.0)(error)
         {
-            outcome.verdict = Verdict::Permanent;
+            outcome.set_verdict(Verdict::Permanent);
         }
         outcome
     }
@@ -190,7 +190,7 @@ impl<T, E, F: Fn(&E) -> Option<Duration> + Send + Sync> Judgement<T, E> for Retr
         if let Some(error) = said(&outcome)
             && let Some(wait) = (self.0)(error)
         {
-            outcome.verdict = Verdict::Throttled { retry_after: Some(wait) };
+            outcome.set_verdict(Verdict::Throttled { retry_after: Some(wait) });
         }
         outcome
     }
@@ -204,13 +204,13 @@ impl<F> AttemptsFor<F> {
 
 impl<T, E, F: Fn(&E) -> bool + Send + Sync> Judgement<T, E> for AttemptsFor<F> {
     fn revise(&self, call: Call<'_, E>, mut outcome: Outcome<T, E>) -> Outcome<T, E> {
-        let matches = outcome.mark == Mark::None && said(&outcome).is_some_and(|error| (self.kind)(error));
+        let matches = outcome.mark() == Mark::None && said(&outcome).is_some_and(|error| (self.kind)(error));
         if matches {
-            outcome.mark = Mark::Counted;
+            outcome.set_mark(Mark::Counted);
             let address = std::ptr::from_ref(self).addr();
             if call.frame().last.count(address) >= self.n {
-                outcome.verdict = Verdict::Ignored;
-                outcome.mark = Mark::Stop;
+                outcome.set_verdict(Verdict::Ignored);
+                outcome.set_mark(Mark::Stop);
             }
         }
         outcome
@@ -232,7 +232,7 @@ impl<T, E, J: Judge<T, E>> Judgement<T, E> for JudgedBy<J> {
 impl<T, E: Classified> Judgement<T, E> for ByError {
     fn revise(&self, _: Call<'_, E>, mut outcome: Outcome<T, E>) -> Outcome<T, E> {
         if let Some(error) = said(&outcome) {
-            outcome.verdict = error.verdict();
+            outcome.set_verdict(error.verdict());
         }
         outcome
     }
@@ -240,14 +240,14 @@ impl<T, E: Classified> Judgement<T, E> for ByError {
 
 fn judge_anew<T, E>(mut outcome: Outcome<T, E>, judge: impl Fn(&Result<T, Error<E>>) -> Verdict) -> Outcome<T, E> {
     if !outcome.is_stopped() {
-        outcome.verdict = judge(&outcome.result);
+        outcome.set_verdict(judge(&outcome.result));
     }
     outcome
 }
 
 /// The operation's own error, if the outcome is one that the operation has thought worth another attempt.
 fn said<T, E>(outcome: &Outcome<T, E>) -> Option<&E> {
-    let open = !outcome.is_stopped() && matches!(outcome.verdict, Verdict::Transient | Verdict::Throttled { .. });
+    let open = !outcome.is_stopped() && matches!(outcome.verdict(), Verdict::Transient | Verdict::Throttled { .. });
     let error = outcome.result.as_ref().err().filter(|error| open && error.kind() == Kind::Failed)?;
     error.last()
 }

@@ -81,12 +81,12 @@ impl Life {
     /// its owner gives back with [`leave`](Life::leave).
     pub(crate) fn poll_shut_down(&self, slot: &mut Slot, cx: &mut Context<'_>) -> Poll<()> {
         let waker = cx.waker();
-        if *slot == Slot::default() {
+        if !slot.is_taken() {
             let (shard, waker) = (thread_slot() % SHARDS, waker.clone());
             let key = self.shards[shard].lock().insert(waker);
-            *slot = Slot { shard: shard as u32, key: key as u32 };
+            *slot = Slot::new(shard, key);
         } else {
-            let (shard, key) = (&self.shards[slot.shard as usize], slot.key as usize);
+            let (shard, key) = (&self.shards[slot.shard()], slot.key());
             let is_known = shard.lock()[key].will_wake(waker);
             if !is_known {
                 let waker = waker.clone();
@@ -100,10 +100,10 @@ impl Life {
     /// Gives a slot back, if it is one.
     #[cold]
     pub(crate) fn leave(&self, slot: Slot) {
-        if slot == Slot::default() {
+        if !slot.is_taken() {
             return;
         }
-        let waker = self.shards[slot.shard as usize].lock().remove(slot.key as usize);
+        let waker = self.shards[slot.shard()].lock().remove(slot.key());
         drop(waker);
         if !self.is_open() && self.waiting() == 0 {
             self.idle.notify_waiters();
@@ -122,17 +122,26 @@ impl Shard {
     }
 }
 
-/// Where the waker of a waiting run is kept; nowhere by default.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
-    shard: u32,
-    key: u32,
-}
+/// Where the waker of a waiting run is kept; nowhere by default. One word, `(key + 1) × SHARDS + shard`, since most runs never wait.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Slot(usize);
 
-impl Default for Slot {
+impl Slot {
+    fn new(shard: usize, key: usize) -> Slot {
+        Slot((key + 1) * SHARDS + shard)
+    }
+
     #[inline]
-    fn default() -> Slot {
-        Slot { shard: u32::MAX, key: u32::MAX }
+    pub(crate) fn is_taken(self) -> bool {
+        self.0 != 0
+    }
+
+    fn shard(self) -> usize {
+        self.0 % SHARDS
+    }
+
+    fn key(self) -> usize {
+        self.0 / SHARDS - 1
     }
 }
 

@@ -24,7 +24,7 @@ use crate::snapshot::PolicySnapshot;
 /// impl<T: Send, E: Send> Policy<T, E> for Trace {
 ///     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
 ///         let outcome = next.call(call).await;
-///         println!("try {} ended as {:?}", call.number(), outcome.verdict);
+///         println!("try {} ended as {:?}", call.number(), outcome.verdict());
 ///         outcome
 ///     }
 /// }

@@ -18,9 +18,7 @@ use std::time::Duration;
 ///
 /// Whether an operation may be *sent again* is another question: a `POST` that is answered 503 is a failure for the
 /// breaker and is not repeated.
-// One word for the tag: a smaller one leaves padding, which is copied in pieces and read as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
 #[non_exhaustive]
 pub enum Verdict {
     /// The dependency did what was asked.
@@ -71,47 +69,6 @@ impl Verdict {
     #[must_use]
     pub fn is_failure(self) -> bool {
         matches!(self, Verdict::Transient | Verdict::Fatal)
-    }
-}
-
-/// A verdict without its wait: together they fit into registers, as the verdict itself does not.
-#[derive(Clone, Copy)]
-pub(crate) enum Worth {
-    Success,
-    Transient,
-    Fatal,
-    Throttled,
-    Permanent,
-    Ignored,
-    Rejected,
-}
-
-impl Verdict {
-    #[inline]
-    pub(crate) fn parts(self) -> (Worth, Option<Duration>) {
-        match self {
-            Verdict::Success => (Worth::Success, None),
-            Verdict::Transient => (Worth::Transient, None),
-            Verdict::Fatal => (Worth::Fatal, None),
-            Verdict::Throttled { retry_after } => (Worth::Throttled, retry_after),
-            Verdict::Permanent => (Worth::Permanent, None),
-            Verdict::Ignored => (Worth::Ignored, None),
-            Verdict::Rejected { retry_after } => (Worth::Rejected, retry_after),
-        }
-    }
-}
-
-impl Worth {
-    pub(crate) fn with_wait(self, retry_after: Option<Duration>) -> Verdict {
-        match self {
-            Worth::Success => Verdict::Success,
-            Worth::Transient => Verdict::Transient,
-            Worth::Fatal => Verdict::Fatal,
-            Worth::Throttled => Verdict::Throttled { retry_after },
-            Worth::Permanent => Verdict::Permanent,
-            Worth::Ignored => Verdict::Ignored,
-            Worth::Rejected => Verdict::Rejected { retry_after },
-        }
     }
 }
 

@@ -40,7 +40,7 @@ pub use self::config::{
     AbandonedTrial, BreakerConfig, DEFAULT_OPEN_JITTER, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS,
 };
 pub use self::handle::Breaker;
-use self::permit::Held;
+use self::permit::{Held, Refusal};
 pub use self::permit::{Permit, Rejected};
 pub use self::rule::{
     DEFAULT_BUCKET_WIDTH, DEFAULT_BUCKETS, DEFAULT_FAILURE_RATE, DEFAULT_FAILURE_THRESHOLD, DEFAULT_MINIMUM_CALLS,
@@ -48,8 +48,7 @@ pub use self::rule::{
 };
 pub use self::stream::GuardedStream;
 pub use self::transition::{Cause, Counts, State, Transition};
-use crate::policy::{Call, Next, Outcome, Policy};
-use crate::verdict::Verdict;
+use crate::policy::{Call, Next, Outcome, Policy, Tail};
 
 impl<T: Send, E: Send> Policy<T, E> for Breaker {
     #[inline(always)]
@@ -93,21 +92,16 @@ where
             let next = *next;
             match this.permit.acquire(|| next.limit()) {
                 Ok(call) => this.rest.set(Rest::Running((this.start)(next, call))),
-                Err(refused) => {
-                    let error = this.permit.refuse(refused);
-                    return Poll::Ready(Outcome::new(
-                        Err(error),
-                        Verdict::Rejected { retry_after: refused.retry_after },
-                    ));
+                Err(Refusal { error, ruling }) => {
+                    return Poll::Ready(Outcome { result: Err(error), ruling, tail: Tail::default() });
                 }
             }
         }
         // Always there: it was set just above.
         let RestProjection::Running(inner) = this.rest.as_mut().project() else { return Poll::Pending };
         let mut outcome = ready!(inner.poll(cx));
-        let verdict = outcome.verdict;
-        let lives_on = this.permit.settle(verdict);
-        if lives_on && outcome.result.is_ok() && !verdict.is_failure() {
+        let lives_on = this.permit.settle(outcome.ruling);
+        if lives_on && outcome.result.is_ok() && !outcome.verdict().is_failure() {
             outcome.tail = this.permit.watch(outcome.tail);
         }
         Poll::Ready(outcome)

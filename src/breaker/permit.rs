@@ -9,6 +9,7 @@ use super::witness::Witness;
 use crate::clock::Moment;
 use crate::error::{ConfigError, Error, Kind, Name};
 use crate::event::What;
+use crate::outcome::Ruling;
 use crate::policy::{Call, End, Guard, Tail};
 use crate::run::Fate;
 use crate::verdict::Verdict;
@@ -140,6 +141,12 @@ impl fmt::Display for Rejected {
 /// Without a source: `Display` shows the setting that was refused, see [`config`](Rejected::config).
 impl std::error::Error for Rejected {}
 
+/// What is left to say of a call that was refused.
+pub(super) struct Refusal<E> {
+    pub(super) error: Error<E>,
+    pub(super) ruling: Ruling,
+}
+
 /// The admission of one call of a chain. Dropped before it was settled, it asks the scopes around it why.
 pub(super) struct Held<'a, 'run, E> {
     breaker: &'a Breaker,
@@ -162,7 +169,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
 
     /// Asks for admission, and says with which call to go on.
     #[inline(always)]
-    pub(super) fn acquire(&mut self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Call<'run, E>, Refused> {
+    pub(super) fn acquire(&mut self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Call<'run, E>, Refusal<E>> {
         let core = self.breaker.core();
         let began = if core.needs_time() { self.call.now() } else { Moment::NEVER };
         let ticket = match core.pass() {
@@ -174,10 +181,14 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
         Ok(if ticket.is_trial() { self.call.as_trial() } else { self.call })
     }
 
+    /// Out of line, with an answer that fits into registers.
     #[cold]
-    fn acquire_otherwise(&self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Ticket, Refused> {
-        let _telling = self.telling();
-        self.breaker.core().try_acquire(|| self.call.now(), inner_limit)
+    #[inline(never)]
+    fn acquire_otherwise(&self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Ticket, Refusal<E>> {
+        let telling = self.telling();
+        let acquired = self.breaker.core().try_acquire(|| self.call.now(), inner_limit);
+        drop(telling);
+        acquired.map_err(|refused| self.refuse(refused))
     }
 
     /// Until it is dropped, changes of state on this thread are this call's doing. Made for whatever may change the state.
@@ -185,31 +196,28 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
         self.call.is_observed().then(|| Telling { held: self, witness: Witness::new() })
     }
 
-    /// The error of a refusal. Not the outcome, and of the outcome only the tail below: a cold function that sees a whole one
-    /// keeps it in memory on the path that is not cold.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn refuse(&self, refused: Refused) -> Error<E> {
+    #[inline]
+    fn refuse(&self, refused: Refused) -> Refusal<E> {
         let kind = refused.kind();
         self.call.emit_by(self.breaker.name(), || What::Rejected { by: "breaker", kind });
         let mut error = Error::refused(kind);
         error.set_name(self.breaker.name());
-        error
+        Refusal { error, ruling: Ruling::of(Verdict::Rejected { retry_after: refused.retry_after }) }
     }
 
     /// Says how the call ended, and returns whether the result may outlive the run.
     #[inline(always)]
-    pub(super) fn settle(&mut self, verdict: Verdict) -> bool {
+    pub(super) fn settle(&mut self, ruling: Ruling) -> bool {
         self.is_held = false;
         let core = self.breaker.core();
         // Without another look at the clock, if the call was ready at once: time stands still within a poll. Not if it matters how
         // long it took.
-        if verdict.is_answer() && self.ticket.is_of_closed() && !core.times_calls() {
+        if ruling.is_answer() && self.ticket.is_of_closed() && !core.times_calls() {
             if !core.succeed_quietly(self.ticket, || self.call.now()) {
                 self.look();
             }
         } else {
-            self.settle_at_end(end_of(self.call, verdict));
+            self.settle_at_end(ruling);
         }
         self.call.streams()
     }
@@ -222,7 +230,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     }
 
     /// A result that outlives the run may still fail: leaves somebody behind who tells. (One that is a failure already counts
-    /// once.)
+    /// once.) Of the outcome only the tail: a cold function that sees a whole one keeps it in memory on the path that is not cold.
     #[cold]
     #[inline(never)]
     pub(super) fn watch(&self, mut tail: Tail) -> Tail {
@@ -233,7 +241,8 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     /// Whatever may change the state is worth a look at the clock: the operation may have taken long within one poll.
     #[cold]
     #[inline(never)]
-    fn settle_at_end(&self, end: TicketEnd) {
+    fn settle_at_end(&self, ruling: Ruling) {
+        let end = end_of(self.call, ruling.verdict());
         let _telling = self.telling();
         settle(self.breaker, self.ticket, end, self.began, self.call.scope().core.look());
     }

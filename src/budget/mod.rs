@@ -224,7 +224,7 @@ impl Budget {
 
     /// Counts a first attempt that is made without an executor; to be held until its run ends.
     pub fn first(&self) -> First<'_> {
-        self.begin_run();
+        let _ends_with_what_is_returned = self.begin_run();
         First(self)
     }
 
@@ -252,17 +252,22 @@ impl Budget {
         self.take(now).then(|| Draw { budget: self, sent: false })
     }
 
-    /// A run makes its first attempt.
+    /// A run makes its first attempt. Returns whether its end has to be told with [`end_run`](Budget::end_run).
     #[inline]
-    pub(crate) fn begin_run(&self) {
+    pub(crate) fn begin_run(&self) -> bool {
         match &self.0.form {
-            Form::Tokens(tokens) => tokens.deposit(),
-            Form::InFlight(counts) => counts.enter(),
+            Form::Tokens(tokens) => {
+                tokens.deposit();
+                false
+            }
+            Form::InFlight(counts) => {
+                counts.enter();
+                true
+            }
         }
     }
 
     /// A run that has made its first attempt is over.
-    #[inline]
     pub(crate) fn end_run(&self) {
         if let Form::InFlight(counts) = &self.0.form {
             counts.leave();

@@ -51,8 +51,8 @@ pub struct Error<E>(Box<Inner<E>>);
 
 struct Inner<E> {
     refusal: Refusal,
-    /// What the run was worth, for a chain that has this whole run as its operation; `None` if it was not judged.
-    verdict: Option<Verdict>,
+    /// What the run was worth, for a chain that has this whole run as its operation.
+    verdict: Verdict,
     last: Option<E>,
     /// Errors before `last`, oldest first; `None` unless `Retry::keep_errors` asked.
     history: Option<Vec<E>>,
@@ -60,15 +60,28 @@ struct Inner<E> {
     original: Option<Error<E>>,
 }
 
+impl<E> Inner<E> {
+    /// Nobody has judged it, and so it is worth what any error is.
+    const EMPTY: Inner<E> = Inner {
+        refusal: Refusal::new(Kind::Failed),
+        verdict: Verdict::Transient,
+        last: None,
+        history: None,
+        original: None,
+    };
+}
+
 impl<E> Error<E> {
     /// The operation ended with `error`.
     #[must_use]
+    #[inline]
     pub fn failed(error: E) -> Error<E> {
         Error::new(Kind::Failed, Some(error))
     }
 
     /// The library, or a policy of yours, says `kind`; nothing is known of the operation.
     #[must_use]
+    #[inline]
     pub fn refused(kind: Kind) -> Error<E> {
         Error::new(kind, None)
     }
@@ -81,8 +94,14 @@ impl<E> Error<E> {
         error
     }
 
+    // Copied from a constant, and then written where it stands: one that is put together on the stack is copied in other
+    // pieces than it was written in, which costs more than the allocation.
+    #[inline(never)]
     fn new(kind: Kind, last: Option<E>) -> Error<E> {
-        Error(Box::new(Inner { refusal: Refusal::new(kind), verdict: None, last, history: None, original: None }))
+        let mut inner = Box::new(Inner::EMPTY);
+        inner.refusal.kind = kind;
+        inner.last = last;
+        Error(inner)
     }
 
     /// Why the run ended.
@@ -252,7 +271,7 @@ impl<E> Error<E> {
 
     /// Remembers the judgement, for a chain that has this whole run as its operation.
     pub(crate) fn set_verdict(&mut self, verdict: Verdict) {
-        self.0.verdict = Some(verdict);
+        self.0.verdict = verdict;
     }
 
     /// The same error as that of a fallback which was to replace `original`.
@@ -301,9 +320,7 @@ impl<E> Error<E> {
 impl<E> Classified for Error<E> {
     fn verdict(&self) -> Verdict {
         match self.kind() {
-            Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => {
-                self.0.verdict.unwrap_or(Verdict::Transient)
-            }
+            Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => self.0.verdict,
             Kind::Cancelled | Kind::DeadlineExceeded | Kind::ShutDown | Kind::Misconfigured => Verdict::Ignored,
             Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded => {
                 Verdict::Rejected { retry_after: self.retry_after() }

@@ -21,7 +21,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(kind: Kind) -> Refusal {
+    pub(super) const fn new(kind: Kind) -> Refusal {
         Refusal { kind, attempts: 0, elapsed: Duration::ZERO, policy: None, asked: None, config: None }
     }
 

@@ -192,7 +192,7 @@ impl<T: Send, E: fmt::Debug + Send + 'static, N: Next<T, E>> Next<AnyValue, AnyE
                 let Some(value) = self.slots.take(place) else {
                     return self.next.repeat(None);
                 };
-                let typed = Outcome::new(Ok(value), after.verdict);
+                let typed = Outcome::new(Ok(value), after.verdict());
                 let answer = self.next.repeat(Some(&typed));
                 if let Ok(value) = typed.result {
                     self.slots.put_back(place, value);
@@ -203,7 +203,7 @@ impl<T: Send, E: fmt::Debug + Send + 'static, N: Next<T, E>> Next<AnyValue, AnyE
                 let held = error.last();
                 let mut typed = Error::refused(error.kind());
                 typed.attach(held.and_then(AnyError::take), None, 0);
-                let mut typed = Outcome::new(Err(typed), after.verdict);
+                let mut typed = Outcome::new(Err(typed), after.verdict());
                 let answer = self.next.repeat(Some(&typed));
                 if let (Some(held), Err(typed)) = (held, &mut typed.result) {
                     held.put_back(typed.take_last());

@@ -99,7 +99,7 @@ where
         };
         let polled = match first {
             Poll::Ready(outcome)
-                if this.lanes.is_none() && decides(outcome.verdict) && this.hedge.latencies().is_none() =>
+                if this.lanes.is_none() && decides(&outcome) && this.hedge.latencies().is_none() =>
             {
                 Poll::Ready(outcome)
             }
@@ -230,15 +230,15 @@ where
         outcome: Outcome<T, E>,
         cx: &mut Context<'_>,
     ) -> Option<Outcome<T, E>> {
-        let verdict = outcome.verdict;
+        let verdict = outcome.verdict();
         if let (Some(latencies), Verdict::Success | Verdict::Permanent) = (self.hedge.latencies(), verdict) {
             let now = self.call.now();
             latencies.answered(now, now.since(begun));
         }
-        if decides(verdict) || outcome.is_stopped() {
+        if decides(&outcome) || outcome.is_stopped() {
             match self.call.ended() {
                 // The run is being ended from outside: nobody has won.
-                Some(cause) if outcome.mark == Mark::Ended => self.call.scope().give_up(cause.into()),
+                Some(cause) if outcome.mark() == Mark::Ended => self.call.scope().give_up(cause.into()),
                 _ => self.won(lane, cx),
             }
             if !outcome.is_stopped() {
@@ -251,7 +251,7 @@ where
             Verdict::Throttled { .. } | Verdict::Rejected { .. } => self.left = 0,
             _ => self.due = self.due.saturating_add(1),
         }
-        let rank = |lane, outcome: &Outcome<T, E>| (matches!(outcome.verdict, Verdict::Rejected { .. }), lane);
+        let rank = |lane, outcome: &Outcome<T, E>| (matches!(outcome.verdict(), Verdict::Rejected { .. }), lane);
         let given_up = match &self.held {
             Some((before, held)) if rank(*before, held) < rank(lane, &outcome) => Some(outcome),
             _ => self.held.replace((lane, outcome)).map(|(_, before)| before),
@@ -365,6 +365,6 @@ impl<T, E, N: Next<T, E>, S, L> Lanes<'_, '_, T, E, N, S, L> {
 
 /// Whether a lane that ended with this ends the try.
 #[inline]
-fn decides(verdict: Verdict) -> bool {
-    !matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. })
+fn decides<T, E>(outcome: &Outcome<T, E>) -> bool {
+    outcome.ruling.is_final()
 }

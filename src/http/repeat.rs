@@ -38,7 +38,7 @@ pub(crate) fn did_nothing<T, E>(
 ) -> bool {
     match &outcome.result {
         Ok(response) => code(response) == StatusCode::TOO_MANY_REQUESTS,
-        Err(_) if matches!(outcome.verdict, Verdict::Rejected { .. }) => true,
+        Err(_) if matches!(outcome.verdict(), Verdict::Rejected { .. }) => true,
         // With any other kind the attached error may be one of an attempt before the last.
         Err(error) if matches!(error.kind(), Kind::Failed | Kind::Exhausted { .. }) => {
             error.last().is_some_and(was_unsent)

@@ -11,9 +11,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{Answer, Operation};
 use crate::attempt::Attempt;
 use crate::error::{Error, Kind, Limit};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Ruling};
 use crate::policy::{Call, Next};
-use crate::verdict::{Classified, Verdict, Worth};
+use crate::verdict::{Classified, Verdict};
 
 /// The last link of a chain.
 pub(crate) struct Leaf<'a, O>(pub(crate) &'a O);
@@ -74,10 +74,9 @@ where
         let mut this = self.project();
         let call = *this.call;
         if this.running.is_none() {
-            if !call.may_start() {
+            if !call.start() {
                 return Poll::Ready(Outcome::new(Err(used_up(call)), Verdict::Rejected { retry_after: None }));
             }
-            call.mark_started();
             let future = call.blame(|| (this.start)(this.operation, call.attempt()));
             this.running.set(Some(future));
         }
@@ -86,8 +85,7 @@ where
         let outcome = ready!(call.blame(|| running.poll(cx)));
         let outcome = this.operation.judge(call, outcome);
         if call.is_observed() {
-            let (worth, wait) = outcome.verdict.parts();
-            finished(call, this.running, worth, wait);
+            finished(call, this.running, outcome.ruling);
         }
         Poll::Ready(outcome)
     }
@@ -107,9 +105,9 @@ fn used_up<E>(call: Call<'_, E>) -> Error<E> {
 /// it in memory, also where nobody looks.
 #[cold]
 #[inline(never)]
-fn finished<E, F>(call: Call<'_, E>, mut running: Pin<&mut Option<F>>, worth: Worth, wait: Option<Duration>) {
+fn finished<E, F>(call: Call<'_, E>, mut running: Pin<&mut Option<F>>, ruling: Ruling) {
     call.blame(|| running.set(None));
-    call.attempt_finished(worth.with_wait(wait));
+    call.attempt_finished(ruling.verdict());
 }
 
 #[pinned_drop]

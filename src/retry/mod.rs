@@ -19,7 +19,7 @@ use crate::cancel::Cause;
 use crate::clock::Moment;
 use crate::error::{Error, Kind, Limit};
 use crate::event::{What, shielded};
-use crate::outcome::Mark;
+use crate::outcome::{Mark, Ruling};
 use crate::policy::{Call, Next, Outcome, Policy, Tail};
 use crate::run::{Alarm, Stopped};
 use crate::verdict::Verdict;
@@ -32,14 +32,14 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
             tries.begin(self);
             loop {
                 let outcome = next.call(tries.call).await;
-                if is_final(outcome.verdict) {
+                if outcome.ruling.is_final() {
                     return outcome;
                 }
-                let pause = match self.decide(&mut tries, next, outcome) {
+                let wait = match self.decide(&mut tries, next, outcome) {
                     ControlFlow::Break(outcome) => return *outcome,
-                    ControlFlow::Continue(pause) => pause,
+                    ControlFlow::Continue(wait) => wait,
                 };
-                if let Some(wait) = pause.begin(tries.call, next) {
+                if let Some(wait) = wait {
                     wait.await;
                 }
                 if let Some(cause) = tries.call.ended() {
@@ -156,30 +156,42 @@ impl<E> Drop for Tries<'_, E> {
     }
 }
 
-/// Whether the verdict asks for nothing more.
-#[inline]
-fn is_final(verdict: Verdict) -> bool {
-    !matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. })
-}
+type Wait<F> = Pin<Box<F>>;
 
 impl Retry {
-    /// Ends the run with the outcome, or says how long to wait. Out of line: the success path has no part in it. The outcome is
-    /// boxed, here and below, for the sake of that path: what a function returns in memory is kept in memory there too.
-    #[cold]
-    #[inline(never)]
-    fn decide<T: Send, E: Send + std::fmt::Debug, N: Next<T, E>>(
+    /// Ends the run with the outcome, or says what to wait for.
+    // Whole, and then in pieces: the pieces travel in registers, and a value that was moved whole leaves no place in the future.
+    #[inline(always)]
+    fn decide<'run, T: Send, E: Send + std::fmt::Debug, N: Next<T, E>>(
         &self,
-        tries: &mut Tries<'_, E>,
+        tries: &mut Tries<'run, E>,
         next: N,
         outcome: Outcome<T, E>,
-    ) -> ControlFlow<Box<Outcome<T, E>>, Pause<T>> {
+    ) -> ControlFlow<Box<Outcome<T, E>>, Option<Wait<impl Future<Output = ()> + Send + use<'run, T, E, N>>>> {
+        let Outcome { result, ruling, tail } = outcome;
+        self.decide_slow(tries, next, result, ruling, tail)
+    }
+
+    /// Out of line: the success path has no part in it. The outcome is boxed, here and below, for the sake of that path: what a
+    /// function returns in memory is kept in memory there too.
+    #[cold]
+    #[inline(never)]
+    fn decide_slow<'run, T: Send, E: Send + std::fmt::Debug, N: Next<T, E>>(
+        &self,
+        tries: &mut Tries<'run, E>,
+        next: N,
+        result: Result<T, Error<E>>,
+        ruling: Ruling,
+        tail: Tail,
+    ) -> ControlFlow<Box<Outcome<T, E>>, Option<Wait<impl Future<Output = ()> + Send + use<'run, T, E, N>>>> {
+        let outcome = Outcome { result, ruling, tail };
         let call = tries.call;
         let last = call.frame().last;
         let stop = |why, outcome| {
             last.stop(why);
             ControlFlow::Break(Box::new(outcome))
         };
-        match outcome.mark {
+        match outcome.mark() {
             Mark::Stop => return stop(Stopped::Forbidden, outcome),
             // A retry inside of this one has said why.
             Mark::Ended => return ControlFlow::Break(Box::new(outcome)),
@@ -188,7 +200,7 @@ impl Retry {
         if let Some(cause) = call.ended() {
             return stop(Stopped::Ended(cause), outcome.end(cause.into()));
         }
-        if matches!(outcome.verdict, Verdict::Rejected { .. }) && self.on_rejection == OnRejection::Stop {
+        if matches!(outcome.verdict(), Verdict::Rejected { .. }) && self.on_rejection == OnRejection::Stop {
             let used_up = outcome.result.as_ref().is_err_and(|error| error.kind() == USED_UP);
             let why = if used_up { Stopped::Limit(Limit::Attempts) } else { Stopped::Rejected };
             return stop(why, outcome);
@@ -199,18 +211,18 @@ impl Retry {
         if let Err(why) = next.repeat(Some(&outcome)) {
             return stop(Stopped::NotRepeatable(why), outcome);
         }
-        let wait = self.wait(tries, outcome.verdict);
+        let verdict = ruling.verdict();
+        let wait = self.wait(tries, verdict);
         let wait = match wait.and_then(|wait| tries.draw().map(|()| wait)) {
             Ok(wait) => wait,
             Err(limit) => return stop(Stopped::Limit(limit), self.given_up(outcome, limit)),
         };
-        last.go_on_after(outcome.verdict);
         self.announce(call, wait, &outcome);
         tries.made = tries.made.saturating_add(1);
         if self.schedule.jitter == Jitter::Decorrelated {
             last.set_wait(self.address(), wait);
         }
-        ControlFlow::Continue(self.pause(call, wait, outcome))
+        ControlFlow::Continue(self.pause(call, wait, outcome).begin(call, next))
     }
 
     /// Whether the policy or the caller allows no further attempt.
@@ -259,7 +271,8 @@ impl Retry {
     /// An outcome that is worth another try but gets none, with the pause that was asked for if that was too long.
     fn given_up<T, E>(&self, outcome: Outcome<T, E>, limit: Limit) -> Outcome<T, E> {
         let mut outcome = exhausted(outcome, limit);
-        if let (Err(error), Verdict::Throttled { retry_after: Some(pause) }) = (&mut outcome.result, outcome.verdict) {
+        let verdict = outcome.verdict();
+        if let (Err(error), Verdict::Throttled { retry_after: Some(pause) }) = (&mut outcome.result, verdict) {
             error.set_retry_after(pause);
         }
         outcome
@@ -271,7 +284,7 @@ impl Retry {
     }
 
     fn announce<T, E: std::fmt::Debug>(&self, call: Call<'_, E>, delay: Duration, outcome: &Outcome<T, E>) {
-        let verdict = outcome.verdict;
+        let verdict = outcome.verdict();
         call.emit(|| What::RetryScheduled { delay, verdict });
         if let Some(on_retry) = &self.on_retry {
             let error = outcome.result.as_ref().err().and_then(Error::last);
@@ -283,14 +296,13 @@ impl Retry {
 
     /// Moves the error to the run, which may need it, and keeps the value for the operation to give up.
     fn pause<T, E>(&self, call: Call<'_, E>, wait: Duration, outcome: Outcome<T, E>) -> Pause<T> {
-        let Outcome { result, tail, .. } = outcome;
-        match result {
-            Ok(value) => Pause { wait, value: Some(value), tail },
-            Err(error) => {
-                call.keep_last(error, self.keep_errors);
-                Pause { wait, value: None, tail }
-            }
-        }
+        let Outcome { result, ruling, tail } = outcome;
+        let (value, error) = match result {
+            Ok(value) => (Some(value), None),
+            Err(mut error) => (None, error.take_last()),
+        };
+        call.frame().last.go_on_after(ruling.verdict(), error, call.tries(), self.keep_errors);
+        Pause { wait, value, tail }
     }
 }
 
@@ -360,7 +372,7 @@ fn too_late<T, E>(call: Call<'_, E>, limit: Limit) -> Box<Outcome<T, E>> {
 #[inline(never)]
 fn ended<T, E>(cause: Cause) -> Box<Outcome<T, E>> {
     let mut outcome = Box::new(Outcome::new(Err(Error::refused(cause.into())), Verdict::Ignored));
-    outcome.mark = Mark::Ended;
+    outcome.set_mark(Mark::Ended);
     outcome
 }
 

@@ -250,11 +250,15 @@ impl<'run, E> Call<'run, E> {
         &self.frame.scope
     }
 
-    /// Whether the caller allows the operation to be started once more.
-    #[inline]
-    pub(crate) fn may_start(&self) -> bool {
+    /// The operation is about to be started, unless the caller allows no further attempt.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> bool {
         let core = self.scope().core;
-        core.context.max_attempts().is_none_or(|most| core.attempts() < most)
+        let may_start = core.is_plain() || core.may_start();
+        if may_start {
+            self.mark_started();
+        }
+        may_start
     }
 
     /// The operation is about to be started.

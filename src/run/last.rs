@@ -39,26 +39,17 @@ impl<E> Last<E> {
     /// Takes over what a failed attempt said after `at` tries, and keeps the last `keep` errors of the run, or as many as
     /// another retry has asked for.
     pub(crate) fn keep(&self, error: Option<E>, at: u32, keep: usize) {
-        let mut dropped = Vec::new();
-        self.with(|spoken| {
-            let before = match error {
-                Some(error) => {
-                    spoken.at = at;
-                    spoken.error.replace(error)
-                }
-                None => None,
-            };
-            // Of several retries the one that keeps most decides.
-            let keep = spoken.keep.max(keep);
-            spoken.keep = keep;
-            if keep == 0 {
-                dropped.extend(before);
-                return;
-            }
-            let history = spoken.history.get_or_insert_default();
-            history.extend(before);
-            let surplus = (history.len() + 1).saturating_sub(keep);
-            dropped.extend(history.drain(..surplus));
+        if let Some(error) = error {
+            let _dropped_outside_of_the_lock = self.with(|spoken| spoken.take_over(error, at, keep));
+        }
+    }
+
+    /// [`keep`](Last::keep), where another attempt will be made after one that was worth `verdict`: see [`go_on`](Last::go_on).
+    pub(crate) fn go_on_after(&self, verdict: Verdict, error: Option<E>, at: u32, keep: usize) {
+        let _dropped_outside_of_the_lock = self.with(|spoken| {
+            spoken.verdict = Some(verdict);
+            spoken.stopped = None;
+            error.map(|error| spoken.take_over(error, at, keep))
         });
     }
 
@@ -88,14 +79,6 @@ impl<E> Last<E> {
     pub(crate) fn wait_before(&self, address: usize) -> Duration {
         let Some(spoken) = self.spoken() else { return Duration::ZERO };
         spoken.waits.iter().find(|(retry, _)| *retry == address).map_or(Duration::ZERO, |(_, wait)| *wait)
-    }
-
-    /// Another attempt will be made, after one that was worth `verdict`: see [`go_on`](Last::go_on).
-    pub(crate) fn go_on_after(&self, verdict: Verdict) {
-        self.with(|spoken| {
-            spoken.verdict = Some(verdict);
-            spoken.stopped = None;
-        });
     }
 
     /// What the last failed try was worth.
@@ -152,6 +135,23 @@ impl<E> Last<E> {
 
     fn with<R>(&self, change: impl FnOnce(&mut Spoken<E>) -> R) -> R {
         change(&mut self.0.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<E> Spoken<E> {
+    /// Returns what is not kept any more: the error before this one, or the oldest ones of the history.
+    fn take_over(&mut self, error: E, at: u32, keep: usize) -> (Option<E>, Vec<E>) {
+        self.at = at;
+        let before = self.error.replace(error);
+        // Of several retries the one that keeps most decides.
+        self.keep = self.keep.max(keep);
+        if self.keep == 0 {
+            return (before, Vec::new());
+        }
+        let history = self.history.get_or_insert_default();
+        history.extend(before);
+        let surplus = (history.len() + 1).saturating_sub(self.keep);
+        (None, history.drain(..surplus).collect())
     }
 }
 

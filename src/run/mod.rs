@@ -76,7 +76,7 @@ impl<'run> Core<'run> {
             now: AtomicU64::new(UNKNOWN),
             start: AtomicU64::new(UNKNOWN),
             armed: AtomicU64::new(UNKNOWN),
-            watched: Watched::not(),
+            watched: Watched::new(setup.observers.is_empty() && context.is_plain()),
         }
     }
 
@@ -97,22 +97,31 @@ impl<'run> Core<'run> {
     /// The operation is started in try `number`.
     #[inline]
     fn count_attempt(&self, number: u32) {
-        let before = self.attempts();
-        if before == 0
-            && let Some(budget) = self.budget()
-        {
-            budget.begin_run();
+        if self.attempts() > 0 {
+            self.tries.store(number.max(self.tries()), Relaxed);
+            self.attempts.store(self.attempts().saturating_add(1), Relaxed);
+            return;
         }
-        self.tries.store(number.max(self.tries()), Relaxed);
-        self.attempts.store(before.saturating_add(1), Relaxed);
+        self.tries.store(number, Relaxed);
+        self.attempts.store(1, Relaxed);
+        if let Some(budget) = self.budget()
+            && budget.begin_run()
+        {
+            self.watched.set_in_flight();
+        }
     }
 
     /// The run is over, and all that it held was given back.
     #[inline]
     pub(crate) fn end(&self) {
-        if let Some(budget) = self.budget()
-            && self.attempts() > 0
-        {
+        if self.watched.is_in_flight() {
+            self.end_in_flight();
+        }
+    }
+
+    #[cold]
+    fn end_in_flight(&self) {
+        if let Some(budget) = self.budget() {
             budget.end_run();
         }
     }
@@ -190,10 +199,22 @@ impl<'run> Core<'run> {
         if self.is_quiet() && !self.life().is_some_and(|life| life.is_shut_down()) { None } else { self.ended_slow() }
     }
 
+    /// Whether nobody observes the run, and its caller has brought nothing that ends it or limits it: what sets few runs apart
+    /// from the others is asked once, and not one by one.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.watched.is_plain()
+    }
+
     /// Whether the caller brought nothing that can end the run.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.deadline.is_never() && self.context.is_plain()
+        self.is_plain() || (self.deadline.is_never() && !self.context.has_more())
+    }
+
+    /// Whether the caller allows the operation to be started once more.
+    pub(crate) fn may_start(&self) -> bool {
+        self.context.max_attempts().is_none_or(|most| self.attempts() < most)
     }
 
     #[cold]

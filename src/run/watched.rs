@@ -9,23 +9,47 @@ use crate::error::Name;
 use crate::event::{CutOff, Event, RunEnd, RunId, Stopped, What};
 use crate::verdict::Verdict;
 
-/// The id of the run while somebody observes it, and three bits; 0 if nobody does, before it starts and after it is finished.
+/// The id of the run while somebody observes it, and five bits. The id is 0 if nobody does, before the run starts and after it
+/// is finished.
 pub(super) struct Watched(AtomicU64);
 
 impl Watched {
-    /// By nobody.
+    /// By nobody yet; by nobody at all if the run is plain.
     #[inline]
-    pub(super) const fn not() -> Watched {
-        Watched(AtomicU64::new(0))
+    pub(super) const fn new(is_plain: bool) -> Watched {
+        Watched(AtomicU64::new(if is_plain { PLAIN } else { 0 }))
+    }
+
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.has(PLAIN)
+    }
+
+    #[inline]
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.has(IN_FLIGHT)
+    }
+
+    pub(super) fn set_in_flight(&self) {
+        self.set(IN_FLIGHT, true);
     }
 
     #[inline]
     fn is_observed(&self) -> bool {
-        self.0.load(Relaxed) != 0
+        !self.is_plain() && self.id() != 0
     }
 
     fn run(&self) -> Option<RunId> {
-        RunId::new(self.0.load(Relaxed) & !(FRESH | UNTOLD | PANICKED))
+        RunId::new(self.id())
+    }
+
+    #[inline]
+    fn id(&self) -> u64 {
+        self.0.load(Relaxed) & ID
+    }
+
+    fn set_id(&self, id: u64) {
+        self.0.store(self.0.load(Relaxed) & !ID | id, Relaxed);
     }
 
     #[cold]
@@ -35,6 +59,7 @@ impl Watched {
         was_fresh
     }
 
+    #[inline]
     fn has(&self, bit: u64) -> bool {
         self.0.load(Relaxed) & bit != 0
     }
@@ -68,17 +93,11 @@ impl Core<'_> {
     }
 
     /// The run starts.
-    #[inline]
-    pub(crate) fn begin(&self) {
-        if !self.setup.observers.is_empty() {
-            self.begin_observed();
-        }
-    }
-
     #[cold]
-    fn begin_observed(&self) {
-        if self.setup.observers.are_enabled() {
-            self.watched.0.store(RunId::next().get() | FRESH, Relaxed);
+    pub(crate) fn begin(&self) {
+        if !self.setup.observers.is_empty() && self.setup.observers.are_enabled() {
+            self.watched.set_id(RunId::next().get());
+            self.watched.set(FRESH, true);
             self.tell(1, 0, None, || What::RunStarted);
         }
     }
@@ -102,7 +121,7 @@ impl Core<'_> {
         if self.is_observed() {
             let what = || What::RunFinished { end, stopped, attempts, elapsed };
             self.tell(self.tries().max(1), 0, None, what);
-            self.watched.0.store(0, Relaxed);
+            self.watched.set_id(0);
         }
     }
 
@@ -237,6 +256,15 @@ impl<E> Drop for Untold<'_, E> {
         self.call.emit(|| What::AttemptFinished { verdict });
     }
 }
+
+/// See [`Core::is_plain`].
+const PLAIN: u64 = 1 << 59;
+
+/// The budget has to be told of the end of the run.
+const IN_FLIGHT: u64 = 1 << 60;
+
+/// All below: threads take ids from one counter, in blocks, and no program makes so many runs.
+const ID: u64 = PLAIN - 1;
 
 /// The run was not polled yet.
 const FRESH: u64 = 1 << 61;

@@ -65,7 +65,7 @@ impl<T: Send, E: Send> Policy<T, E> for Books<'_> {
                 std::panic::resume_unwind(panic);
             }
         };
-        entry.how = if outcome.verdict.is_failure() { &self.0.failed } else { &self.0.succeeded };
+        entry.how = if outcome.verdict().is_failure() { &self.0.failed } else { &self.0.succeeded };
         outcome
     }
 }

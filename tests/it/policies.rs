@@ -80,7 +80,7 @@ impl<T: Send, E: Send> Policy<T, E> for Probe {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let mut permit = Permit { probe: self, end: End::Dropped };
         let outcome = next.call(call).await;
-        permit.end = End::Judged(outcome.verdict);
+        permit.end = End::Judged(outcome.verdict());
         outcome
     }
 }

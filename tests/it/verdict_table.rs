@@ -174,7 +174,7 @@ impl Settings for Distrust {}
 impl<T: Send, E: Send> Policy<T, E> for Distrust {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let mut outcome = next.call(call).await;
-        outcome.verdict = Verdict::Transient;
+        outcome.set_verdict(Verdict::Transient);
         outcome
     }
 }

@@ -99,7 +99,7 @@ impl<N: Next<u64, Trouble>> Next<u64, Trouble> for Through<'_, N> {
     async fn call(self, call: Call<'_, Trouble>) -> Outcome<u64, Trouble> {
         let _inside = self.post.enter(self.tally, call, self.is_trial);
         let outcome = self.next.call(call).await;
-        self.tally.lock().unwrap().last = Some((self.post.notes.now(), outcome.verdict));
+        self.tally.lock().unwrap().last = Some((self.post.notes.now(), outcome.verdict()));
         outcome
     }
 

@@ -1,8 +1,11 @@
 //! How a try ended, as it travels outwards through the policies.
 
+mod ruling;
+
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use self::ruling::{Mark, Ruling};
 use crate::clock::Moment;
 use crate::error::{Error, Kind};
 use crate::verdict::Verdict;
@@ -15,60 +18,62 @@ use crate::verdict::Verdict;
 pub struct Outcome<T, E> {
     /// What the caller gets if no policy decides otherwise.
     pub result: Result<T, Error<E>>,
-    /// The judgement, made where the outcome arose.
-    pub verdict: Verdict,
-    pub(crate) mark: Mark,
+    pub(crate) ruling: Ruling,
     pub(crate) tail: Tail,
-}
-
-/// What the judgement on an outcome has to say beside the verdict.
-// A whole word, like the tag of the verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub(crate) enum Mark {
-    None,
-    /// An `attempts_for` has counted the error.
-    Counted,
-    /// No further attempt may follow, as when an `attempts_for` has seen as many errors of its kind as it allows.
-    Stop,
-    /// The run is being ended from outside.
-    Ended,
 }
 
 impl<T, E> Outcome<T, E> {
     /// The dependency did what was asked.
-    #[inline]
+    #[inline(always)]
     pub fn success(value: T) -> Outcome<T, E> {
         Outcome::new(Ok(value), Verdict::Success)
     }
 
     /// The operation ended with `error`, which is worth the `verdict`.
+    // All of these inline: the error of a failure is made out of line and comes back in a register. An outcome that came back
+    // through memory would be copied, at each layer, in other pieces than it was written in.
+    #[inline(always)]
     pub fn failed(error: E, verdict: Verdict) -> Outcome<T, E> {
         Outcome::new(Err(Error::failed(error)), verdict)
     }
 
     /// A policy refuses the call: nothing was sent.
+    #[inline(always)]
     pub fn rejected(error: Error<E>) -> Outcome<T, E> {
         let retry_after = error.retry_after();
         Outcome::new(Err(error), Verdict::Rejected { retry_after })
     }
 
     /// Any result with any verdict.
-    #[inline]
+    #[inline(always)]
     pub fn new(result: Result<T, Error<E>>, verdict: Verdict) -> Outcome<T, E> {
-        Outcome { result, verdict, mark: Mark::None, tail: Tail::default() }
+        Outcome { result, ruling: Ruling::of(verdict), tail: Tail::default() }
+    }
+
+    /// The judgement, made where the outcome arose.
+    #[must_use]
+    #[inline]
+    pub fn verdict(&self) -> Verdict {
+        self.ruling.verdict()
+    }
+
+    /// Judges anew. Whether further attempts are forbidden stays as it was.
+    #[inline]
+    pub fn set_verdict(&mut self, verdict: Verdict) {
+        self.ruling = self.ruling.with_verdict(verdict);
     }
 
     /// Forbids further attempts in this run, whatever the verdict says.
+    #[inline(always)]
     pub fn stop(mut self) -> Outcome<T, E> {
-        self.mark = Mark::Stop;
+        self.set_mark(Mark::Stop);
         self
     }
 
     /// Whether further attempts are forbidden.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        matches!(self.mark, Mark::Stop | Mark::Ended)
+        matches!(self.mark(), Mark::Stop | Mark::Ended)
     }
 
     /// What finished policies left behind for the time after the run.
@@ -76,14 +81,22 @@ impl<T, E> Outcome<T, E> {
         &mut self.tail
     }
 
+    pub(crate) fn mark(&self) -> Mark {
+        self.ruling.mark()
+    }
+
+    pub(crate) fn set_mark(&mut self, mark: Mark) {
+        self.ruling = self.ruling.with_mark(mark);
+    }
+
     /// The same outcome with other types.
     pub(crate) fn map<U, F>(self, value: impl FnOnce(T) -> U, error: impl FnMut(E) -> F) -> Outcome<U, F> {
-        let Outcome { result, verdict, mark, tail } = self;
+        let Outcome { result, ruling, tail } = self;
         let result = match result {
             Ok(inner) => Ok(value(inner)),
             Err(inner) => Err(inner.map(error)),
         };
-        Outcome { result, verdict, mark, tail }
+        Outcome { result, ruling, tail }
     }
 
     /// The run is being ended from outside by `kind`; an error of the operation stays attached, and says nothing about
@@ -91,16 +104,16 @@ impl<T, E> Outcome<T, E> {
     pub(crate) fn end(mut self, kind: Kind) -> Outcome<T, E> {
         if let Err(error) = &mut self.result {
             error.set_kind(kind);
-            self.verdict = Verdict::Ignored;
+            self.set_verdict(Verdict::Ignored);
         }
-        self.mark = Mark::Ended;
+        self.set_mark(Mark::Ended);
         self
     }
 }
 
 impl<T: fmt::Debug, E: fmt::Debug> fmt::Debug for Outcome<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outcome").field("result", &self.result).field("verdict", &self.verdict).finish_non_exhaustive()
+        f.debug_struct("Outcome").field("result", &self.result).field("verdict", &self.verdict()).finish_non_exhaustive()
     }
 }
 
