@@ -232,7 +232,7 @@ impl<T: Send, E: Send> Policy<T, E> for Chaos<Delay> {
             return next.call(call).await;
         }
         let outcome = next.call(call).await;
-        call.tell_untold(outcome.verdict());
+        call.tell_untold(outcome.ruling);
         // By a timer of the run, which knows of nearer ones, and which whatever ends the run drops.
         let until = call.scope().core.look() + self.injection.0;
         pin!(Alarm::new(call.scope(), until)).await;
@@ -245,7 +245,7 @@ fn inject<T, E>(call: Call<'_, E>, answer: impl FnOnce() -> Outcome<T, E>) -> Ou
     call.mark_started();
     let outcome = call.blame(answer);
     if call.is_observed() {
-        call.attempt_finished(outcome.verdict());
+        call.attempt_finished(outcome.ruling);
     }
     outcome
 }

@@ -224,12 +224,7 @@ struct Closed {
 /// Fills in what only the run knows, and tells the observers.
 #[cold]
 #[inline(never)]
-fn close<E>(
-    core: &Core<'_>,
-    frame: &Frame<'_, E>,
-    mut error: Option<&mut Error<E>>,
-    ruling: Ruling,
-) -> Closed {
+fn close<E>(core: &Core<'_>, frame: &Frame<'_, E>, mut error: Option<&mut Error<E>>, ruling: Ruling) -> Closed {
     let (attempts, verdict) = (core.attempts(), ruling.verdict());
     // A refusal has taken no time that would be worth a look at the clock, and the end of an observed attempt had one.
     let has_looked = attempts == 0 || core.is_observed();
@@ -257,7 +252,7 @@ fn close<E>(
         (_, Verdict::Rejected { .. }) => Stopped::Rejected,
         _ => Stopped::Settled,
     });
-    let end = error.map_or(RunEnd::Value(verdict), |error| RunEnd::Error(error.kind()));
+    let end = || error.map_or_else(|| RunEnd::Value(ruling.verdict()), |error| RunEnd::Error(error.kind()));
     core.finish(end, Some(stopped), attempts, elapsed);
     Closed { stopped, attempts, elapsed }
 }

@@ -130,10 +130,10 @@ impl<J> Settings for Judged<J> {
 impl<T: Send, E: Send, J: Judgement<T, E>> Policy<T, E> for Judged<J> {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let outcome = next.call(call.as_judged()).await;
-        let mut untold = call.untold(outcome.verdict());
+        let mut untold = call.untold(outcome.ruling);
         let outcome = self.judgement.revise(call, outcome);
         if let Some(end) = &mut untold {
-            end.verdict = outcome.verdict();
+            end.ruling = outcome.ruling;
         }
         outcome
     }

@@ -158,20 +158,26 @@ pub(super) struct Held<'a, 'run, E> {
     /// How often the operation had been started when the permit was given.
     started: u16,
     is_held: bool,
+    /// Whether it mattered, when the permit was given, how long the call takes.
+    is_timed: bool,
 }
 
 impl<'a, 'run, E> Held<'a, 'run, E> {
     /// Nothing is held yet.
     #[inline(always)]
     pub(super) fn none(breaker: &'a Breaker, call: Call<'run, E>) -> Held<'a, 'run, E> {
-        Held { breaker, call, ticket: Ticket::NONE, began: Moment::NEVER, started: 0, is_held: false }
+        Held { breaker, call, ticket: Ticket::NONE, began: Moment::NEVER, started: 0, is_held: false, is_timed: false }
     }
 
     /// Asks for admission, and says with which call to go on.
     #[inline(always)]
-    pub(super) fn acquire(&mut self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Call<'run, E>, Refusal<E>> {
+    pub(super) fn acquire(
+        &mut self,
+        inner_limit: impl FnOnce() -> Option<Duration>,
+    ) -> Result<Call<'run, E>, Refusal<E>> {
         let core = self.breaker.core();
-        let began = if core.needs_time() { self.call.now() } else { Moment::NEVER };
+        self.is_timed = core.times_calls();
+        let began = if self.is_timed || core.counts_by_time() { self.call.now() } else { Moment::NEVER };
         let ticket = match core.pass() {
             Some(ticket) => ticket,
             None => self.acquire_otherwise(inner_limit)?,
@@ -212,7 +218,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
         let core = self.breaker.core();
         // Without another look at the clock, if the call was ready at once: time stands still within a poll. Not if it matters how
         // long it took.
-        if ruling.is_answer() && self.ticket.is_of_closed() && !core.times_calls() {
+        if ruling.is_answer() && self.ticket.is_of_closed() && !self.is_timed {
             if !core.succeed_quietly(self.ticket, || self.call.now()) {
                 self.look();
             }

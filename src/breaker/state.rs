@@ -184,10 +184,10 @@ impl Core {
         self.family.live().slow_call().is_some()
     }
 
-    /// Whether it matters when calls start, as it does not where they are only counted.
+    /// Whether calls are counted in a window of time.
     #[inline]
-    pub(crate) fn needs_time(&self) -> bool {
-        self.family.geometry.is_some() || self.times_calls()
+    pub(crate) fn counts_by_time(&self) -> bool {
+        self.family.geometry.is_some()
     }
 
     #[cold]

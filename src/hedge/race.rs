@@ -98,9 +98,7 @@ where
             None => Poll::Pending,
         };
         let polled = match first {
-            Poll::Ready(outcome)
-                if this.lanes.is_none() && decides(&outcome) && this.hedge.latencies().is_none() =>
-            {
+            Poll::Ready(outcome) if this.lanes.is_none() && decides(&outcome) && this.hedge.latencies().is_none() => {
                 Poll::Ready(outcome)
             }
             first => self.go_on(cx, first),

@@ -107,7 +107,7 @@ fn used_up<E>(call: Call<'_, E>) -> Error<E> {
 #[inline(never)]
 fn finished<E, F>(call: Call<'_, E>, mut running: Pin<&mut Option<F>>, ruling: Ruling) {
     call.blame(|| running.set(None));
-    call.attempt_finished(ruling.verdict());
+    call.attempt_finished(ruling);
 }
 
 #[pinned_drop]

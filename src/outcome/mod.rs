@@ -113,7 +113,10 @@ impl<T, E> Outcome<T, E> {
 
 impl<T: fmt::Debug, E: fmt::Debug> fmt::Debug for Outcome<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outcome").field("result", &self.result).field("verdict", &self.verdict()).finish_non_exhaustive()
+        f.debug_struct("Outcome")
+            .field("result", &self.result)
+            .field("verdict", &self.verdict())
+            .finish_non_exhaustive()
     }
 }
 

@@ -166,8 +166,7 @@ mod tests {
             let ruling = Ruling::of(verdict).with_mark(Mark::Stop);
             assert_eq!(ruling.is_answer(), verdict.is_answer(), "{verdict:?}");
             assert_eq!(ruling.is_success(), verdict == Verdict::Success, "{verdict:?}");
-            let again =
-                matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. });
+            let again = matches!(verdict, Verdict::Transient | Verdict::Throttled { .. } | Verdict::Rejected { .. });
             assert_eq!(ruling.is_final(), !again, "{verdict:?}");
         }
     }

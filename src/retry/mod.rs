@@ -78,7 +78,8 @@ impl<'run, E> Tries<'run, E> {
     #[inline]
     fn begin(&mut self, retry: &Retry) {
         self.started = self.call.scope().started();
-        if retry.max_elapsed != Duration::MAX {
+        // More seconds than these no moment has room for.
+        if retry.max_elapsed.as_secs() != u64::MAX {
             self.until = self.call.now() + retry.max_elapsed;
         }
     }

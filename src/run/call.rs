@@ -22,7 +22,7 @@ pub struct Call<'run, E> {
     which: Which,
 }
 
-/// Which try this is: number: 32 | .. | judged: 1 | streams: 1 | trial: 1 | lane: 16.
+/// Which try this is, and what sort of run: number: 32 | .. | plain: 1 | judged: 1 | streams: 1 | trial: 1 | lane: 16.
 #[derive(Clone, Copy)]
 struct Which(u64);
 
@@ -56,11 +56,14 @@ impl Which {
 const TRIAL: u64 = 1 << 16;
 const STREAMS: u64 = 1 << 17;
 const JUDGED: u64 = 1 << 18;
+const PLAIN: u64 = 1 << 19;
 
 impl<'run, E> Call<'run, E> {
     #[inline]
     pub(crate) fn first(frame: &'run Frame<'run, E>, streams: bool) -> Call<'run, E> {
-        Call { frame, which: if streams { Which(Which::FIRST.0 | STREAMS) } else { Which::FIRST } }
+        let streams = if streams { STREAMS } else { 0 };
+        let plain = if frame.scope.core.is_plain() { PLAIN } else { 0 };
+        Call { frame, which: Which(Which::FIRST.0 | streams | plain) }
     }
 
     /// Which try of the run this is, from 1.
@@ -237,7 +240,13 @@ impl<'run, E> Call<'run, E> {
 
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
-        self.scope().core.is_observed()
+        !self.is_plain() && self.scope().core.is_observed()
+    }
+
+    /// See [`Core::is_plain`](super::Core::is_plain). Carried along, where no memory has to be read for it.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.which.0 & PLAIN != 0
     }
 
     #[inline]
@@ -253,8 +262,7 @@ impl<'run, E> Call<'run, E> {
     /// The operation is about to be started, unless the caller allows no further attempt.
     #[inline(always)]
     pub(crate) fn start(&self) -> bool {
-        let core = self.scope().core;
-        let may_start = core.is_plain() || core.may_start();
+        let may_start = self.is_plain() || self.scope().core.may_start();
         if may_start {
             self.mark_started();
         }

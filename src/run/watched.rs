@@ -7,7 +7,7 @@ use super::{Call, Core, Reason};
 use crate::cancel::Cause;
 use crate::error::Name;
 use crate::event::{CutOff, Event, RunEnd, RunId, Stopped, What};
-use crate::verdict::Verdict;
+use crate::outcome::Ruling;
 
 /// The id of the run while somebody observes it, and five bits. The id is 0 if nobody does, before the run starts and after it
 /// is finished.
@@ -117,9 +117,15 @@ impl Core<'_> {
     }
 
     /// The run is over. Nothing is told after this.
-    pub(crate) fn finish(&self, end: RunEnd, stopped: Option<Stopped>, attempts: u32, elapsed: Duration) {
+    pub(crate) fn finish(
+        &self,
+        end: impl FnOnce() -> RunEnd,
+        stopped: Option<Stopped>,
+        attempts: u32,
+        elapsed: Duration,
+    ) {
         if self.is_observed() {
-            let what = || What::RunFinished { end, stopped, attempts, elapsed };
+            let what = || What::RunFinished { end: end(), stopped, attempts, elapsed };
             self.tell(self.tries().max(1), 0, None, what);
             self.watched.set_id(0);
         }
@@ -130,7 +136,7 @@ impl Core<'_> {
     fn finish_dropped(&self) {
         let elapsed = self.elapsed();
         let end = if self.watched.has(PANICKED) { RunEnd::Panicked } else { RunEnd::Dropped };
-        self.finish(end, None, self.attempts(), elapsed);
+        self.finish(|| end, None, self.attempts(), elapsed);
     }
 }
 
@@ -156,13 +162,13 @@ impl<'run, E> Call<'run, E> {
     }
 
     /// The operation has ended, with a verdict that a policy around it may revise: then that policy tells.
-    pub(crate) fn attempt_finished(&self, verdict: Verdict) {
+    pub(crate) fn attempt_finished(&self, ruling: Ruling) {
         // The operation may have taken long within this poll.
         self.scope().core.look();
         if self.is_judged() {
             self.watched().set(UNTOLD, true);
         } else {
-            self.emit(|| What::AttemptFinished { verdict });
+            self.emit(|| What::AttemptFinished { verdict: ruling.verdict() });
         }
     }
 
@@ -207,19 +213,19 @@ impl<'run, E> Call<'run, E> {
 
     /// For a policy that goes on to wait after the operation has ended: its end is told now, and not when it has been judged, which may
     /// never come to be.
-    pub(crate) fn tell_untold(&self, verdict: Verdict) {
+    pub(crate) fn tell_untold(&self, ruling: Ruling) {
         if self.is_observed() && self.watched().has(UNTOLD) {
             self.watched().set(UNTOLD, false);
-            self.emit(|| What::AttemptFinished { verdict });
+            self.emit(|| What::AttemptFinished { verdict: ruling.verdict() });
         }
     }
 
     /// For the outermost policy that judges: the end of the attempt that nobody was told of, if there is one.
     #[inline]
-    pub(crate) fn untold(&self, verdict: Verdict) -> Option<Untold<'run, E>> {
+    pub(crate) fn untold(&self, ruling: Ruling) -> Option<Untold<'run, E>> {
         (self.is_observed() && !self.is_judged() && self.watched().has(UNTOLD)).then(|| {
             self.watched().set(UNTOLD, false);
-            Untold { call: *self, verdict }
+            Untold { call: *self, ruling }
         })
     }
 }
@@ -247,13 +253,13 @@ impl<E> Drop for Blame<'_, E> {
 /// The end of an attempt that is being judged. Told when it is dropped, also if a judgement panics.
 pub(crate) struct Untold<'run, E> {
     call: Call<'run, E>,
-    pub(crate) verdict: Verdict,
+    pub(crate) ruling: Ruling,
 }
 
 impl<E> Drop for Untold<'_, E> {
     fn drop(&mut self) {
-        let verdict = self.verdict;
-        self.call.emit(|| What::AttemptFinished { verdict });
+        let ruling = self.ruling;
+        self.call.emit(|| What::AttemptFinished { verdict: ruling.verdict() });
     }
 }
 
