@@ -1,0 +1,48 @@
+//! Randomness that is the same on every machine.
+
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+/// A source of numbers that the seed decides.
+///
+/// Sums, products and roots of floats are the same everywhere, logarithms and the like are not: those are `libm`'s.
+pub(crate) struct Dice(Xoshiro256PlusPlus);
+
+impl Dice {
+    /// Sources of one seed and different streams have nothing to do with each other: so arrivals stay as they are, whatever a policy
+    /// makes of the calls.
+    pub(crate) fn new(seed: u64, stream: u64) -> Dice {
+        Dice(Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(stream)))
+    }
+
+    /// From `[0, 1)`.
+    pub(crate) fn unit(&mut self) -> f64 {
+        self.0.random()
+    }
+
+    pub(crate) fn chance(&mut self, share: f64) -> bool {
+        self.unit() < share
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        // Not `usize`, whose draws depend on its width.
+        self.0.random_range(0..n as u64) as usize
+    }
+
+    /// The time to the next event of a Poisson process.
+    pub(crate) fn exponential(&mut self, mean: Duration) -> Duration {
+        mean.mul_f64(-libm::log(1.0 - self.unit()))
+    }
+
+    /// With a mean of 0 and a deviation of 1 (Box and Muller).
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * libm::log(1.0 - self.unit())).sqrt();
+        radius * libm::cos(std::f64::consts::TAU * self.unit())
+    }
+
+    pub(crate) fn lognormal(&mut self, median: Duration, sigma: f64) -> Duration {
+        median.mul_f64(libm::exp(sigma * self.normal()))
+    }
+}

@@ -1,0 +1,65 @@
+//! What became of the calls, and what the server saw of them.
+
+use std::time::Duration;
+
+/// One call that has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    /// Since the beginning.
+    pub(crate) started: Duration,
+    pub(crate) took: Duration,
+    pub(crate) ok: bool,
+}
+
+/// All calls of a run.
+#[derive(Default)]
+pub(crate) struct Record {
+    /// When calls were started, those included that had not ended when the run did.
+    pub(crate) started: Vec<Duration>,
+    pub(crate) calls: Vec<Ended>,
+}
+
+impl Record {
+    /// The share that succeeded of those that were started in this time, 0 to 1; 0 if there were none.
+    pub(crate) fn success(&self, from: Duration, to: Duration) -> f64 {
+        let within = from..to;
+        let good = self.calls.iter().filter(|call| call.ok && within.contains(&call.started)).count();
+        share(good, self.started.iter().filter(|at| within.contains(at)).count())
+    }
+
+    /// The time within which this share of the calls had ended.
+    pub(crate) fn quantile(&self, share: f64) -> Duration {
+        quantile(self.calls.iter().map(|call| call.took).collect(), share)
+    }
+}
+
+/// The smallest of the times that at least this share of them does not exceed; zero if there are none.
+pub(crate) fn quantile(mut times: Vec<Duration>, share: f64) -> Duration {
+    let rank = (times.len() as f64 * share).ceil() as usize;
+    let index = rank.saturating_sub(1);
+    if index >= times.len() {
+        return Duration::ZERO;
+    }
+    *times.select_nth_unstable(index).1
+}
+
+/// 0 of 0 is 0.
+pub(crate) fn share(some: usize, all: usize) -> f64 {
+    some as f64 / all.max(1) as f64
+}
+
+/// How many of the times fall into each of `bins` bins of this width.
+pub(crate) fn histogram(times: impl Iterator<Item = Duration>, width: Duration, bins: usize) -> Vec<f64> {
+    let mut counts = vec![0.0; bins];
+    for time in times {
+        let bin = (time.as_nanos() / width.as_nanos()) as usize;
+        if let Some(count) = counts.get_mut(bin) {
+            *count += 1.0;
+        }
+    }
+    counts
+}
+
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}

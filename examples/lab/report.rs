@@ -1,0 +1,65 @@
+//! What an experiment has found: tables, pictures, and claims that hold or do not.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::figure::Figure;
+use crate::table::Table;
+
+/// The result of one experiment, under the name of its sub-command.
+pub(crate) struct Report {
+    pub(crate) name: &'static str,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) checks: Vec<Check>,
+}
+
+/// A claim, and whether this run bears it out.
+pub(crate) struct Check {
+    claim: &'static str,
+    found: String,
+    pub(crate) holds: bool,
+}
+
+impl Check {
+    pub(crate) fn new(claim: &'static str, found: impl Into<String>, holds: bool) -> Check {
+        Check { claim, found: found.into(), holds }
+    }
+}
+
+impl Report {
+    /// For people.
+    pub(crate) fn print(&self) {
+        for table in &self.tables {
+            println!("{}", table.render());
+        }
+        for Check { claim, found, holds } in &self.checks {
+            println!("{} {claim}: {found}", if *holds { "  holds:" } else { "  FAILS:" });
+        }
+        println!();
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.checks.iter().all(|check| check.holds)
+    }
+
+    /// Writes a CSV for each table, and for each figure an SVG and a CSV of what is drawn.
+    ///
+    /// Returns the names of the files.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<Vec<String>> {
+        fs::create_dir_all(folder)?;
+        let mut files = Vec::new();
+        for table in &self.tables {
+            files.push((format!("{}.csv", table.name), table.csv()));
+        }
+        for figure in &self.figures {
+            files.push((format!("{}.svg", figure.name), figure.svg()));
+            files.push((format!("{}-plot.csv", figure.name), figure.table().csv()));
+        }
+        for (name, text) in &files {
+            fs::write(folder.join(name), text)?;
+        }
+        Ok(files.into_iter().map(|(name, _)| name).collect())
+    }
+}
