@@ -25,11 +25,13 @@ impl Axis {
         Axis { label: label.into(), scale: Scale::Linear, from, to: from + f64::from(last) * step, ticks }
     }
 
-    /// Powers of ten around both.
+    /// From `from` to `to` and a little more, with ticks at powers of ten, or at 1, 2 and 5 times those if there would be few.
     pub(crate) fn log(label: impl Into<String>, from: f64, to: f64) -> Axis {
-        let (low, high) = ((libm::log10(from) + 1e-9).floor() as i32, (libm::log10(to) - 1e-9).ceil() as i32);
-        let decades = low..=high.max(low + 1);
-        let ticks: Vec<_> = decades.map(|power| 10_f64.powi(power)).map(|at| (at, number(at))).collect();
+        let mut steps = log_steps(from, to, &[1.0, 2.0, 5.0]);
+        if steps.len() > 7 {
+            steps = log_steps(from, to, &[1.0]);
+        }
+        let ticks: Vec<_> = steps.into_iter().map(|at| (at, number(at))).collect();
         let (from, to) = (ticks[0].0, ticks[ticks.len() - 1].0);
         Axis { label: label.into(), scale: Scale::Log, from, to, ticks }
     }
@@ -59,6 +61,15 @@ impl Axis {
     }
 }
 
+/// These times all powers of ten, from the last one below `from` to the first one above `to`; two of them at least.
+fn log_steps(from: f64, to: f64, times: &[f64]) -> Vec<f64> {
+    let (low, high) = (libm::log10(from).floor() as i32, libm::log10(to).ceil() as i32 + 1);
+    let all: Vec<_> = (low..=high).flat_map(|power| times.iter().map(move |time| time * 10_f64.powi(power))).collect();
+    let first = all.iter().rposition(|at| *at <= from * (1.0 + 1e-9)).unwrap_or_default();
+    let last = all.iter().position(|at| *at >= to * (1.0 - 1e-9)).unwrap_or(all.len() - 1);
+    all[first..=last.max(first + 1)].to_vec()
+}
+
 /// 1, 2 or 5 times a power of ten, at least as much as `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powi(libm::log10(least).floor() as i32);
@@ -79,7 +90,7 @@ fn number(value: f64) -> String {
 }
 
 /// About how many ticks fit.
-const TICKS: f64 = 5.0;
+const TICKS: f64 = 6.0;
 
 #[cfg(test)]
 mod tests {
@@ -91,7 +102,8 @@ mod tests {
         assert_eq!(ticks(Axis::linear("", 0.0, 1.0)), "0 0.2 0.4 0.6 0.8 1");
         assert_eq!(ticks(Axis::linear("", 0.0, 131.0)), "0 50 100 150");
         assert_eq!(ticks(Axis::log("", 3.0, 40_000.0)), "1 10 100 1000 10 000 100 000");
-        assert_eq!(ticks(Axis::log("", 1.0, 1.0)), "1 10");
+        assert_eq!(ticks(Axis::log("", 30.0, 400.0)), "20 50 100 200 500");
+        assert_eq!(ticks(Axis::log("", 1.0, 1.0)), "1 2");
     }
 
     #[test]

@@ -38,7 +38,6 @@ pub(crate) fn run(setting: &Setting) -> Report {
     let (rows, crowd_rows): (Vec<_>, Vec<_>) =
         (by_rate.chunks(RATES.len()).collect(), by_crowd.chunks(2 * crowds.len()).collect());
     Report {
-        name: "budget",
         tables: vec![table(&rows), crowd_table(&crowd_rows, crowds, total)],
         figures: vec![figure(&rows)],
         checks: checks(&rows),

@@ -35,12 +35,7 @@ pub(crate) fn run(setting: &Setting) -> Report {
     let rows: Vec<_> = worlds.chunks(spikes.len() * seeds as usize).collect();
     let ten = spikes.iter().position(|spike| *spike == 10).expect("every size has a spike of 10 s");
     let ten: Vec<_> = rows.iter().map(|row| &row[ten * seeds as usize..(ten + 1) * seeds as usize]).collect();
-    Report {
-        name: "collapse",
-        tables: vec![table(&rows, spikes, seeds)],
-        figures: vec![figure(&ten)],
-        checks: checks(&ten),
-    }
+    Report { tables: vec![table(&rows, spikes, seeds)], figures: vec![figure(&ten)], checks: checks(&ten) }
 }
 
 /// A client. The reference is the goodput of a plain simulation of the model, after spikes of 5, 10 and 15 s.

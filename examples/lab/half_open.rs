@@ -22,12 +22,7 @@ pub(crate) fn run(setting: &Setting) -> Report {
     let cells: Vec<_> = WAYS.iter().flat_map(|way| CHANCES.iter().map(move |&p| (way, p))).collect();
     let results = setting.map("half-open", &cells, |&(way, p)| closes(way, p, rounds, setting.seed));
     let rows: Vec<_> = results.chunks(CHANCES.len()).collect();
-    Report {
-        name: "half-open",
-        tables: vec![table(&rows)],
-        figures: vec![figure(&rows)],
-        checks: checks(&rows, rounds),
-    }
+    Report { tables: vec![table(&rows)], figures: vec![figure(&rows)], checks: checks(&rows, rounds) }
 }
 
 struct Way {

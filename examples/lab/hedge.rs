@@ -32,9 +32,8 @@ pub(crate) fn run(setting: &Setting) -> Report {
     let loaded = setting.map("hedge, with load", &cells, |&(way, share)| with_load(way, share, served, setting.seed));
     let loaded: Vec<_> = loaded.chunks(utilisations.len()).collect();
     Report {
-        name: "hedge",
         tables: vec![table(&apart), stall_table(&stalls), load_table(&loaded, utilisations)],
-        figures: vec![figure(&apart, &loaded, utilisations)],
+        figures: vec![figure(&apart), load_figure(&loaded, utilisations)],
         checks: checks(&apart, &stalls, &loaded, utilisations),
     }
 }
@@ -259,27 +258,44 @@ fn load_table(rows: &[&[Seen]], utilisations: &[f64]) -> Table {
     table
 }
 
-fn figure(apart: &[Seen], loaded: &[&[Seen]], utilisations: &[f64]) -> Figure {
-    let shares = [0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999];
+fn figure(rows: &[Seen]) -> Figure {
+    let shares = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.985, 0.99, 0.995, 0.998, 0.999];
     let named = [(2.0, "p50"), (10.0, "p90"), (20.0, "p95"), (100.0, "p99"), (1000.0, "p99.9")];
     let axis = Axis::log_with("percentile of the calls", &named);
-    let mut tail = Panel::new("independent replicas: how long calls take", axis, Axis::log("ms", 10.0, 200.0));
-    let curve = |seen: &Seen| shares.iter().map(|&share| (1.0 / (1.0 - share), seen.at(share))).collect::<Vec<_>>();
-    for (index, at) in [0, 1, 3].into_iter().enumerate() {
-        tail.add(index, Form::Line, curve(&apart[at]));
+    let mut panel = Panel::new("how long calls take", axis, Axis::log("ms", 10.0, rows[0].at(0.999)));
+    for (index, seen) in rows.iter().enumerate() {
+        panel.add(index, Form::Line, shares.iter().map(|&share| (1.0 / (1.0 - share), seen.at(share))).collect());
     }
-    let utilisation = Axis::linear("utilisation of the servers without hedges, %", 20.0, 80.0);
-    let mut feedback = Panel::new("ten servers with lines: p99", utilisation, Axis::log("ms", 50.0, 50_000.0));
-    for (row, index) in loaded.iter().zip([0, 3, 4, 5, 6]) {
+    let names: Vec<_> = POINTS
+        .iter()
+        .zip(rows)
+        .map(|(point, seen)| format!("{}: +{:.1} %", point.name(), seen.extra * 100.0))
+        .collect();
+    Figure::new(
+        "hedge",
+        "A second request for those that take long",
+        "independent replicas around 10 ms; 1 of 100 answers takes ten times as long; extra load",
+    )
+    .legend(names.iter().map(String::as_str))
+    .panel(panel)
+}
+
+fn load_figure(rows: &[&[Seen]], utilisations: &[f64]) -> Figure {
+    let longest = rows.iter().flat_map(|row| row.iter().map(|seen| seen.at(0.99))).fold(100.0, f64::max);
+    let (first, last) = (utilisations[0], utilisations[utilisations.len() - 1]);
+    let utilisation = Axis::linear("utilisation of the servers without hedges, %", first * 100.0, last * 100.0);
+    let mut panel = Panel::new("how long calls take, p99", utilisation, Axis::log("ms", 20.0, longest));
+    for (index, row) in rows.iter().enumerate() {
         let points = utilisations.iter().zip(*row).map(|(share, seen)| (share * 100.0, seen.at(0.99))).collect();
-        feedback.add(index, Form::Line, points);
+        panel.add(index, Form::Line, points);
     }
-    let names =
-        ["no hedge", "at p50", "at p95", "after 30 ms", "after 30 ms, budget 5 %", "at p95", "at p95, budget 5 %"];
-    Figure::new("hedge", "A second request for those that take long", "1 of 100 answers takes ten times as long")
-        .legend(names)
-        .panel(tail)
-        .panel(feedback)
+    Figure::new(
+        "hedge-load",
+        "Hedges that slow down what they are for",
+        "ten servers with a line each, which finish what nobody waits for any more",
+    )
+    .legend(FEEDBACK.iter().map(|way| way.name))
+    .panel(panel)
 }
 
 fn checks(apart: &[Seen], stalls: &[Seen], loaded: &[&[Seen]], utilisations: &[f64]) -> Vec<Check> {

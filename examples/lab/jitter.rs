@@ -33,12 +33,7 @@ pub(crate) fn run(setting: &Setting) -> Report {
         (mean(&calls), mean(&times))
     });
     let rows: Vec<_> = strategies.iter().zip(results.chunks(crowds.len())).collect();
-    Report {
-        name: "jitter",
-        tables: vec![table(&rows, crowds)],
-        figures: vec![figure(&rows, crowds)],
-        checks: checks(&rows, crowds),
-    }
+    Report { tables: vec![table(&rows, crowds)], figures: vec![figure(&rows, crowds)], checks: checks(&rows, crowds) }
 }
 
 /// Calls and milliseconds, for each number of clients.

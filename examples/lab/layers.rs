@@ -29,7 +29,7 @@ pub(crate) fn run(setting: &Setting) -> Report {
         [(dead, 1.0), (calls, 0.1)].map(|(calls, failures)| amplify(way, layers, failures, calls, setting.seed))
     });
     let rows: Vec<_> = results.chunks(MOST).collect();
-    Report { name: "layers", tables: vec![table(&rows)], figures: vec![figure(&rows)], checks: checks(&rows) }
+    Report { tables: vec![table(&rows)], figures: vec![figure(&rows)], checks: checks(&rows) }
 }
 
 /// What every layer does.

@@ -26,11 +26,6 @@ impl Record {
         let good = self.calls.iter().filter(|call| call.ok && within.contains(&call.started)).count();
         share(good, self.started.iter().filter(|at| within.contains(at)).count())
     }
-
-    /// The time within which this share of the calls had ended.
-    pub(crate) fn quantile(&self, share: f64) -> Duration {
-        quantile(self.calls.iter().map(|call| call.took).collect(), share)
-    }
 }
 
 /// The smallest of the times that at least this share of them does not exceed; zero if there are none.

@@ -1,5 +1,6 @@
 //! What an experiment has found: tables, pictures, and claims that hold or do not.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -7,9 +8,8 @@ use std::path::Path;
 use crate::figure::Figure;
 use crate::table::Table;
 
-/// The result of one experiment, under the name of its sub-command.
+/// The result of one experiment.
 pub(crate) struct Report {
-    pub(crate) name: &'static str,
     pub(crate) tables: Vec<Table>,
     pub(crate) figures: Vec<Figure>,
     pub(crate) checks: Vec<Check>,
@@ -28,14 +28,20 @@ impl Check {
     }
 }
 
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.claim, self.found)
+    }
+}
+
 impl Report {
     /// For people.
     pub(crate) fn print(&self) {
         for table in &self.tables {
             println!("{}", table.render());
         }
-        for Check { claim, found, holds } in &self.checks {
-            println!("{} {claim}: {found}", if *holds { "  holds:" } else { "  FAILS:" });
+        for check in &self.checks {
+            println!("  {} {check}", if check.holds { "holds:" } else { "FAILS:" });
         }
         println!();
     }

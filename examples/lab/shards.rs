@@ -27,7 +27,7 @@ pub(crate) fn run(setting: &Setting) -> Report {
         Seen { available: of(|seen| seen.available), refused: of(|seen| seen.refused) }
     });
     let rows: Vec<_> = results.chunks(SHARDS.len()).collect();
-    Report { name: "shards", tables: vec![table(&rows)], figures: vec![figure(&rows)], checks: checks(&rows) }
+    Report { tables: vec![table(&rows)], figures: vec![figure(&rows)], checks: checks(&rows) }
 }
 
 struct Way {
