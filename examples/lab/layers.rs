@@ -21,11 +21,11 @@ use crate::sim::lock;
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let calls = setting.pick(20_000, 3_000, 600);
+    let calls = setting.pick(20_000, 3_000, 400);
     let cells: Vec<_> = WAYS.iter().flat_map(|way| (1..=MOST).map(move |layers| (*way, layers))).collect();
     let results = setting.map("layers", &cells, |&(way, layers)| {
         // Without a budget there are few calls to make, all of them the same.
-        let dead = if way.ratio.is_some() { calls } else { calls.min(100) };
+        let dead = if way.ratio.is_some() { calls } else { calls.min(20) };
         [(dead, 1.0), (calls, 0.1)].map(|(calls, failures)| amplify(way, layers, failures, calls, setting.seed))
     });
     let rows: Vec<_> = results.chunks(MOST).collect();

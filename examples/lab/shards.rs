@@ -19,7 +19,7 @@ use crate::setting::Setting;
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let (calls, seeds) = setting.pick((120_000, 5), (60_000, 1), (12_000, 1));
+    let (calls, seeds) = setting.pick((120_000, 5), (60_000, 1), (8_000, 1));
     let cells: Vec<_> = WAYS.iter().flat_map(|way| SHARDS.iter().map(move |&shards| (way, shards))).collect();
     let results = setting.map("shards", &cells, |&(way, shards)| {
         let worlds: Vec<_> = (0..seeds).map(|seed| partial_outage(way, shards, calls, setting.seed + seed)).collect();

@@ -66,6 +66,15 @@ impl Client {
         }
     }
 
+    /// Its place in the legend of the picture.
+    pub(super) fn colour(self) -> usize {
+        match self {
+            Client::ThreeTries => 0,
+            Client::Chain => 1,
+            Client::OneTry => 2,
+        }
+    }
+
     /// An executor for one process, and its breaker.
     fn executor(
         self,

@@ -109,44 +109,26 @@ fn recovery(outcomes: &[Outcome], backend: &Backend) -> Table {
 }
 
 fn figure(outcomes: &[Outcome], backend: &Backend) -> Figure {
-    let duration = backend.load.duration.as_secs_f64();
-    let bin = Duration::from_secs_f64((duration / 120.0).ceil().max(1.0));
-    let bins = (duration / bin.as_secs_f64()).ceil() as usize;
-    let middle = |index: usize| (index as f64 + 0.5) * bin.as_secs_f64();
-    let span = |index: usize| (index as u32 * bin, (index as u32 + 1) * bin);
-    let time = || Axis::linear("time, s", 0.0, duration);
-    let rates: Vec<Vec<f64>> = outcomes
-        .iter()
-        .map(|outcome| histogram(outcome.arrivals.iter().copied(), bin, bins))
-        .map(|counts| counts.into_iter().map(|count| count / bin.as_secs_f64()).collect())
-        .collect();
-    let most = rates.iter().flatten().copied().fold(1.0, f64::max);
-    let mut good = Panel::new("calls that succeed", time(), Axis::linear("% of those made", 0.0, 100.0));
-    let mut sent = Panel::new("requests that reach the backend", time(), Axis::linear("per second", 0.0, most));
-    let mut open = Panel::new("your breakers that are not closed", time(), Axis::linear("% of clients", 0.0, 100.0));
-    let waits: Vec<Vec<(f64, f64)>> = outcomes
-        .iter()
-        .map(|outcome| {
-            let wait = |index| outcome.between(span(index).0, span(index).1).iter().map(|call| call.took).collect();
-            (0..bins).map(|index| (middle(index), quantile(wait(index), 0.99).as_secs_f64().max(1e-3))).collect()
-        })
-        .collect();
-    let longest = waits.iter().flatten().map(|point| point.1).fold(0.01, f64::max);
-    let shortest = waits.iter().flatten().map(|point| point.1).fold(longest, f64::min);
-    let mut wait = Panel::new("how long callers wait, p99", time(), Axis::log("s", shortest, longest));
-    for (index, outcome) in outcomes.iter().enumerate() {
-        let success = |bin| 100.0 * outcome.record.success(span(bin).0, span(bin).1);
-        good.add(index, Form::Line, (0..bins).map(|bin| (middle(bin), success(bin))).collect());
-        sent.add(index, Form::Line, rates[index].iter().enumerate().map(|(bin, rate)| (middle(bin), *rate)).collect());
-        wait.add(index, Form::Line, waits[index].clone());
-    }
-    open.add(
-        0,
-        Form::Line,
-        outcomes[0].open.iter().zip(1..).map(|(share, at)| (f64::from(at), share * 100.0)).collect(),
-    );
-    let mut figure = Figure::new("tune", "A chain and a backend", format!("{} calls a second", backend.load.rate));
-    figure = figure.legend(CLIENTS.map(Client::name));
+    let bins = Bins::of(backend.load.duration);
+    let good = panel(outcomes, "calls that succeed", "% of those made", &|outcome| {
+        bins.curve(|from, to| 100.0 * outcome.record.success(from, to))
+    });
+    let sent = panel(outcomes, "requests that reach the backend", "per second", &|outcome| {
+        let counts = histogram(outcome.arrivals.iter().copied(), bins.width, bins.count);
+        let rate = |count: f64| count / bins.width.as_secs_f64();
+        (0..).map(|bin| bins.middle(bin)).zip(counts.into_iter().map(rate)).collect()
+    });
+    let wait = panel(outcomes, "how long callers wait, p99", "s", &|outcome| {
+        let times = |from, to| outcome.between(from, to).iter().map(|call| call.took).collect();
+        bins.curve(|from, to| quantile(times(from, to), 0.99).as_secs_f64())
+    });
+    let open = panel(&outcomes[..1], "your breakers that are not closed", "% of clients", &|outcome| {
+        (1..).map(f64::from).zip(outcome.open.iter().map(|share| share * 100.0)).collect()
+    });
+    let mut names = CLIENTS;
+    names.sort_by_key(|client| client.colour());
+    let subtitle = format!("{} calls a second by {} clients", backend.load.rate, backend.load.clients);
+    let mut figure = Figure::new("tune", "A chain and a backend", subtitle).legend(names.map(Client::name));
     for mut panel in [good, sent, wait, open] {
         for event in &backend.event {
             panel.shade(event.at.as_secs_f64(), event.end().as_secs_f64(), event.kind.to_string());
@@ -154,6 +136,44 @@ fn figure(outcomes: &[Outcome], backend: &Backend) -> Figure {
         figure = figure.panel(panel);
     }
     figure
+}
+
+/// A curve for each kind of client, over the time.
+fn panel(outcomes: &[Outcome], title: &str, unit: &str, curve: &dyn Fn(&Outcome) -> Vec<(f64, f64)>) -> Panel {
+    let curves: Vec<_> = outcomes.iter().map(|outcome| (outcome.client.colour(), curve(outcome))).collect();
+    let points = || curves.iter().flat_map(|(_, points)| points);
+    let last = points().map(|point| point.0).fold(1.0, f64::max);
+    let most = points().map(|point| point.1).fold(0.01, f64::max);
+    let mut panel = Panel::new(title, Axis::linear("time, s", 0.0, last), Axis::linear(unit, 0.0, most));
+    for (colour, points) in curves {
+        panel.add(colour, Form::Line, points);
+    }
+    panel
+}
+
+/// Pieces of the time, a whole number of seconds each.
+struct Bins {
+    width: Duration,
+    count: usize,
+}
+
+impl Bins {
+    fn of(duration: Duration) -> Bins {
+        let width = Duration::from_secs((duration.as_secs() / MOST_BINS).max(1));
+        Bins { width, count: (duration.as_secs_f64() / width.as_secs_f64()).ceil() as usize }
+    }
+
+    /// In seconds.
+    fn middle(&self, bin: usize) -> f64 {
+        (bin as f64 + 0.5) * self.width.as_secs_f64()
+    }
+
+    /// What `value` says of each.
+    fn curve(&self, value: impl Fn(Duration, Duration) -> f64) -> Vec<(f64, f64)> {
+        (0..self.count)
+            .map(|bin| (self.middle(bin), value(bin as u32 * self.width, (bin as u32 + 1) * self.width)))
+            .collect()
+    }
 }
 
 fn seconds(time: Duration) -> String {
@@ -172,3 +192,6 @@ fn readable(time: Duration) -> String {
 /// Over which success is measured after an event, and how finely.
 const WINDOW: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(500);
+
+/// About how many points a curve has.
+const MOST_BINS: u64 = 120;
