@@ -1,7 +1,7 @@
 //! A world in which time passes by itself: thousands of tasks on one manual clock and one thread.
 //!
 //! The clock jumps from one timer to the next, and tasks that are woken at one moment go on in the order in which they began to
-//! wait. So the same seed gives the same result. An event costs some hundred nanoseconds, whatever the number of clients.
+//! wait. So the same seed gives the same result. An event costs less than a microsecond, whatever the number of clients.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
