@@ -5,9 +5,8 @@
 //! load nor time make a difference, so that only the number of tries is seen.
 
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steadfast::error::Kind;
@@ -24,12 +23,12 @@ use crate::sim::{Sim, lock};
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let clients = setting.pick(100, 20, 5);
+    let clients = setting.pick([100, 20, 5]);
     let cells: Vec<_> = WAYS.iter().flat_map(|way| RATES.iter().map(move |&rate| (*way, rate))).collect();
     let by_rate = setting
         .map("budget", &cells, |&(way, failures)| load(way, Crowd { clients, each: 10.0 }, failures, setting.seed));
     let (crowds, total): (&[usize], f64) =
-        setting.pick((&[10, 100, 1000], 100.0), (&[10, 100, 1000], 100.0), (&[10, 100], 20.0));
+        setting.pick([(&[10, 100, 1000], 100.0), (&[10, 100, 1000], 100.0), (&[10, 100], 20.0)]);
     let cells: Vec<_> =
         WAYS.iter().flat_map(|way| crowds.iter().flat_map(move |&n| [0.05, 0.5].map(|rate| (*way, n, rate)))).collect();
     let by_crowd = setting.map("budget, by clients", &cells, |&(way, clients, failures)| {

@@ -25,12 +25,12 @@ use crate::sim::{Sim, Time, lock};
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let (spikes, seeds): (&[u64], u64) = setting.pick((&[5, 10, 15], 10), (&[10], 2), (&[10], 1));
+    let (spikes, seeds): (&[u64], u64) = setting.pick([(&[5, 10, 15], 10), (&[10], 2), (&[10], 1)]);
     let cells: Vec<_> = (0..WAYS.len())
         .flat_map(|way| spikes.iter().flat_map(move |&spike| (0..seeds).map(move |seed| (way, spike, seed))))
         .collect();
     let worlds = setting.map("collapse", &cells, |&(way, spike, seed)| {
-        spike_of(&WAYS[way], Duration::from_secs(spike), setting.seed + seed)
+        spike_of(&WAYS[way], Duration::from_secs(spike), setting.seed_of(seed))
     });
     let rows: Vec<_> = worlds.chunks(spikes.len() * seeds as usize).collect();
     let ten = spikes.iter().position(|spike| *spike == 10).expect("every size has a spike of 10 s");

@@ -43,8 +43,13 @@ impl Dice {
     }
 
     pub(crate) fn lognormal(&mut self, median: Duration, sigma: f64) -> Duration {
-        median.mul_f64(libm::exp(sigma * self.normal()))
+        scaled(median, libm::exp(sigma * self.normal()))
     }
+}
+
+/// What is too long for a `Duration` is for ever.
+pub(crate) fn scaled(time: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(time.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::setting::Setting;
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let rounds = setting.pick(100_000, 20_000, 500);
+    let rounds = setting.pick([100_000, 20_000, 500]);
     let cells: Vec<_> = WAYS.iter().flat_map(|way| CHANCES.iter().map(move |&p| (way, p))).collect();
     let results = setting.map("half-open", &cells, |&(way, p)| closes(way, p, rounds, setting.seed));
     let rows: Vec<_> = results.chunks(CHANCES.len()).collect();

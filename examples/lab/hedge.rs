@@ -21,13 +21,13 @@ use crate::sim::{Sim, Time, lock};
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let calls = setting.pick(200_000, 40_000, 6_000);
+    let calls = setting.pick([200_000, 40_000, 6_000]);
     let apart = setting.map("hedge", &POINTS, |&point| independent(point, slow_tenfold, calls, setting.seed));
     let both = [Point::None, Point::At(0.95)];
     let stalls =
         setting.map("hedge, stalls of a second", &both, |&point| independent(point, stall, calls, setting.seed));
-    let utilisations: &[f64] = setting.pick(&[0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], &[0.3, 0.6, 0.8], &[0.6]);
-    let served = setting.pick(60_000, 20_000, 3_000);
+    let utilisations: &[f64] = setting.pick([&[0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], &[0.3, 0.6, 0.8], &[0.6]]);
+    let served = setting.pick([60_000, 20_000, 3_000]);
     let cells: Vec<_> = FEEDBACK.iter().flat_map(|way| utilisations.iter().map(move |&share| (way, share))).collect();
     let loaded = setting.map("hedge, with load", &cells, |&(way, share)| with_load(way, share, served, setting.seed));
     let loaded: Vec<_> = loaded.chunks(utilisations.len()).collect();

@@ -21,13 +21,13 @@ use crate::sim::{Sim, lock};
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let crowds: &[usize] = setting.pick(&[10, 30, 50, 70, 100, 130, 160, 190], &[10, 50, 100], &[50, 100]);
-    let runs = setting.pick(30, 5, 2);
+    let crowds: &[usize] = setting.pick([&[10, 30, 50, 70, 100, 130, 160, 190], &[10, 50, 100], &[50, 100]]);
+    let runs = setting.pick([30, 5, 2]);
     let strategies = strategies();
     let cells: Vec<_> = (0..strategies.len()).flat_map(|s| crowds.iter().map(move |&clients| (s, clients))).collect();
     let results = setting.map("jitter", &cells, |&(strategy, clients)| {
         let worlds: Vec<_> =
-            (0..runs).map(|run| contend(&strategies[strategy].retry, clients, setting.seed + run)).collect();
+            (0..runs).map(|run| contend(&strategies[strategy].retry, clients, setting.seed_of(run))).collect();
         let calls: Vec<_> = worlds.iter().map(|world| world.calls as f64).collect();
         let times: Vec<_> = worlds.iter().map(|world| world.took.as_secs_f64() * 1000.0).collect();
         (mean(&calls), mean(&times))

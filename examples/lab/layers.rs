@@ -21,7 +21,7 @@ use crate::sim::lock;
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let calls = setting.pick(20_000, 3_000, 400);
+    let calls = setting.pick([20_000, 3_000, 400]);
     let cells: Vec<_> = WAYS.iter().flat_map(|way| (1..=MOST).map(move |layers| (*way, layers))).collect();
     let results = setting.map("layers", &cells, |&(way, layers)| {
         // Without a budget there are few calls to make, all of them the same.

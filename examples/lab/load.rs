@@ -39,11 +39,19 @@ pub(crate) fn drive<S: Server>(
     server: &Arc<S>,
     load: Load<impl Fn(Duration) -> f64 + 'static>,
 ) -> Record {
-    let record = Rc::new(RefCell::new(Record::default()));
+    let log = Rc::new(RefCell::new(Log::default()));
     let cut_at = load.cut_at;
-    sim.spawn(arrivals(Rc::clone(sim), executors, Arc::clone(server), load, Rc::clone(&record)));
+    sim.spawn(arrivals(Rc::clone(sim), executors, Arc::clone(server), load, Rc::clone(&log)));
     sim.run(cut_at);
-    record.take()
+    let Log { started, ended } = log.take();
+    Record::new(started, ended)
+}
+
+/// Calls, as they start and end.
+#[derive(Default)]
+struct Log {
+    started: Vec<Duration>,
+    ended: Vec<Ended>,
 }
 
 async fn arrivals<S: Server>(
@@ -51,7 +59,7 @@ async fn arrivals<S: Server>(
     executors: Vec<Executor>,
     server: Arc<S>,
     load: Load<impl Fn(Duration) -> f64>,
-    record: Rc<RefCell<Record>>,
+    log: Rc<RefCell<Log>>,
 ) {
     let mut dice = Dice::new(load.seed, ARRIVALS);
     let mut at = Duration::ZERO;
@@ -61,17 +69,17 @@ async fn arrivals<S: Server>(
             return;
         }
         sim.time().until(at).await;
-        record.borrow_mut().started.push(at);
+        log.borrow_mut().started.push(at);
         let executor = executors[dice.below(executors.len())].clone();
-        sim.spawn(call(sim.time().clone(), executor, Arc::clone(&server), Rc::clone(&record)));
+        sim.spawn(call(sim.time().clone(), executor, Arc::clone(&server), Rc::clone(&log)));
     }
 }
 
-async fn call<S: Server>(time: Time, executor: Executor, server: Arc<S>, record: Rc<RefCell<Record>>) {
+async fn call<S: Server>(time: Time, executor: Executor, server: Arc<S>, log: Rc<RefCell<Log>>) {
     let started = time.now();
     let ok = executor.run(|attempt| server.request(&time, attempt)).await.is_ok();
     let took = time.now() - started;
-    record.borrow_mut().calls.push(Ended { started, took, ok });
+    log.borrow_mut().ended.push(Ended { started, took, ok });
 }
 
 /// The stream of the dice: the same calls for every policy.

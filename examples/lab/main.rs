@@ -43,6 +43,7 @@ mod table;
 mod tests;
 mod tune;
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -88,10 +89,14 @@ fn run(args: &Args) -> Result<bool, String> {
     Ok(all_hold)
 }
 
+/// Writes what was found, and says so. Whether all claims hold.
 fn show(report: &Report, out: &Path) -> Result<bool, String> {
-    report.print();
+    // First, so that whoever pipes the text into `head` has the files all the same.
     let files = report.write(out).map_err(|error| format!("{}: {error}", out.display()))?;
-    println!("  in {}: {}\n", out.display(), files.join(", "));
+    let mut stdout = io::stdout().lock();
+    let printed = report.print(&mut stdout);
+    let printed = printed.and_then(|()| writeln!(stdout, "  in {}: {}\n", out.display(), files.join(", ")));
+    printed.map_err(|error| format!("standard output: {error}"))?;
     Ok(report.holds())
 }
 

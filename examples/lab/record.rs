@@ -11,21 +11,38 @@ pub(crate) struct Ended {
     pub(crate) ok: bool,
 }
 
-/// All calls of a run.
-#[derive(Default)]
+/// All calls of a run, by when they were started.
 pub(crate) struct Record {
-    /// When calls were started, those included that had not ended when the run did.
+    /// Those included that had not ended when the run did.
     pub(crate) started: Vec<Duration>,
     pub(crate) calls: Vec<Ended>,
+    /// When those were started that succeeded.
+    good: Vec<Duration>,
 }
 
 impl Record {
+    pub(crate) fn new(started: Vec<Duration>, mut calls: Vec<Ended>) -> Record {
+        calls.sort_by_key(|call| call.started);
+        let good = calls.iter().filter(|call| call.ok).map(|call| call.started).collect();
+        Record { started, calls, good }
+    }
+
     /// The share that succeeded of those that were started in this time, 0 to 1; 0 if there were none.
     pub(crate) fn success(&self, from: Duration, to: Duration) -> f64 {
-        let within = from..to;
-        let good = self.calls.iter().filter(|call| call.ok && within.contains(&call.started)).count();
-        share(good, self.started.iter().filter(|at| within.contains(at)).count())
+        share(within(&self.good, from, to).len(), within(&self.started, from, to).len())
     }
+
+    /// Those that were started in this time and have ended.
+    pub(crate) fn between(&self, from: Duration, to: Duration) -> &[Ended] {
+        let first = |time| self.calls.partition_point(|call| call.started < time);
+        &self.calls[first(from)..first(to)]
+    }
+}
+
+/// Of times in their order, those from `from` on and before `to`.
+pub(crate) fn within(times: &[Duration], from: Duration, to: Duration) -> &[Duration] {
+    let first = |time| times.partition_point(|at| *at < time);
+    &times[first(from)..first(to)]
 }
 
 /// The smallest of the times that at least this share of them does not exceed; zero if there are none.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::figure::Figure;
@@ -36,14 +36,14 @@ impl fmt::Display for Check {
 
 impl Report {
     /// For people.
-    pub(crate) fn print(&self) {
+    pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         for table in &self.tables {
-            println!("{}", table.render());
+            writeln!(out, "{}", table.render())?;
         }
         for check in &self.checks {
-            println!("  {} {check}", if check.holds { "holds:" } else { "FAILS:" });
+            writeln!(out, "  {} {check}", if check.holds { "holds:" } else { "FAILS:" })?;
         }
-        println!();
+        Ok(())
     }
 
     pub(crate) fn holds(&self) -> bool {

@@ -25,16 +25,14 @@ pub(crate) enum Size {
 }
 
 impl Setting {
-    pub(crate) fn pick<T>(&self, full: T, reduced: T, tiny: T) -> T {
-        match self.size {
-            Size::Full => full,
-            Size::Reduced => {
-                drop(tiny);
-                reduced
-            }
-            #[cfg(test)]
-            Size::Tiny => tiny,
-        }
+    /// What belongs to the size: full, reduced and tiny.
+    pub(crate) fn pick<T: Copy>(&self, sizes: [T; 3]) -> T {
+        sizes[self.size as usize]
+    }
+
+    /// The seed of one of several worlds.
+    pub(crate) fn seed_of(&self, world: u64) -> u64 {
+        self.seed.wrapping_add(world)
     }
 
     /// What `run` makes of each item, on all cores, in the order of the items.

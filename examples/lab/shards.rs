@@ -19,10 +19,10 @@ use crate::setting::Setting;
 use crate::table::Table;
 
 pub(crate) fn run(setting: &Setting) -> Report {
-    let (calls, seeds) = setting.pick((120_000, 5), (60_000, 1), (8_000, 1));
+    let (calls, seeds) = setting.pick([(120_000, 5), (60_000, 1), (8_000, 1)]);
     let cells: Vec<_> = WAYS.iter().flat_map(|way| SHARDS.iter().map(move |&shards| (way, shards))).collect();
     let results = setting.map("shards", &cells, |&(way, shards)| {
-        let worlds: Vec<_> = (0..seeds).map(|seed| partial_outage(way, shards, calls, setting.seed + seed)).collect();
+        let worlds: Vec<_> = (0..seeds).map(|seed| partial_outage(way, shards, calls, setting.seed_of(seed))).collect();
         let of = |value: fn(&Seen) -> f64| mean(&worlds.iter().map(value).collect::<Vec<_>>());
         Seen { available: of(|seen| seen.available), refused: of(|seen| seen.refused) }
     });

@@ -114,13 +114,17 @@ impl Backend {
 
 impl ServerSettings {
     fn check(&self) -> Result<(), ConfigError> {
-        longer_than_zero("latency", self.latency)?;
+        up_to_a_day("latency", self.latency)?;
+        up_to_a_day("stall", self.stall)?;
         within("spread", self.spread, 0.0, 3.0, "must be from 0 to 3")?;
         within("slowdown", self.slowdown, 0.0, 1000.0, "must be from 0 to 1000")?;
         within("errors", self.errors, 0.0, 1.0, "must be a share, from 0 to 1")?;
         within("stalls", self.stalls, 0.0, 1.0, "must be a share, from 0 to 1")?;
         match (self.workers, self.queue) {
-            (Some(0), _) => Err(ConfigError::new("workers", 0, "must be at least 1")),
+            (Some(workers), _) if !(1..=MOST).contains(&workers) => {
+                Err(ConfigError::new("workers", workers, "must be from 1 to 1,000,000"))
+            }
+            (_, Some(queue)) if queue > MOST => Err(ConfigError::new("queue", queue, "must be from 0 to 1,000,000")),
             (None, Some(queue)) => {
                 Err(ConfigError::new("queue", queue, "belongs to workers, of which there is no number"))
             }
@@ -131,13 +135,13 @@ impl ServerSettings {
 
 impl LoadSettings {
     fn check(&self) -> Result<(), ConfigError> {
-        longer_than_zero("duration", self.duration)?;
+        up_to_a_day("duration", self.duration)?;
         within("rate", self.rate, 0.01, 100_000.0, "must be from 0.01 to 100,000 calls per second")?;
         if !(1..=10_000).contains(&self.clients) {
             return Err(ConfigError::new("clients", self.clients, "must be from 1 to 10,000"));
         }
         let calls = self.rate * self.duration.as_secs_f64();
-        within("duration", calls.round(), 1.0, 5e6, "times the rate must be from 1 to 5,000,000 calls")
+        within("duration", calls.round(), 1.0, 2e6, "times the rate must be from 1 to 2,000,000 calls")
     }
 }
 
@@ -156,7 +160,7 @@ impl Event {
     }
 
     fn check(&self, duration: Duration) -> Result<(), ConfigError> {
-        longer_than_zero("for", self.lasts)?;
+        up_to_a_day("for", self.lasts)?;
         if self.end() > duration {
             let rule = "must begin and end within the duration of the load";
             return Err(ConfigError::new("at", format_args!("{:?} for {:?}", self.at, self.lasts), rule));
@@ -194,8 +198,12 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn longer_than_zero(field: &'static str, time: Duration) -> Result<(), ConfigError> {
-    if time.is_zero() { Err(ConfigError::new(field, "0s", "must be longer than zero")) } else { Ok(()) }
+fn up_to_a_day(field: &'static str, time: Duration) -> Result<(), ConfigError> {
+    if !time.is_zero() && time <= DAY {
+        return Ok(());
+    }
+    let value = humantime::format_duration(time);
+    Err(ConfigError::new(field, value, "must be longer than zero, and at most a day"))
 }
 
 /// Not a number is in no range.
@@ -222,6 +230,9 @@ fn one() -> usize {
     1
 }
 
+const MOST: usize = 1_000_000;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,11 +252,20 @@ mod tests {
     #[test]
     fn numbers_that_cannot_work_are_named() {
         let cases = [
-            ("latency = \"20ms\"", "latency = \"0s\"", "server.latency = 0s: must be longer than zero"),
+            (
+                "latency = \"20ms\"",
+                "latency = \"0s\"",
+                "server.latency = 0s: must be longer than zero, and at most a day",
+            ),
             ("latency = \"20ms\"", "latency = \"20ms\"\nspread = nan", "server.spread = NaN: must be from 0 to 3"),
-            ("latency = \"20ms\"", "latency = \"20ms\"\nworkers = 0", "server.workers = 0: must be at least 1"),
+            (
+                "latency = \"20ms\"",
+                "latency = \"20ms\"\nworkers = 0",
+                "server.workers = 0: must be from 1 to 1,000,000",
+            ),
             ("rate = 100", "rate = -1", "load.rate = -1: must be from 0.01 to 100,000 calls per second"),
-            ("\"1m\"", "\"1000days\"", "load.duration = 8640000000: times the rate must be from 1 to 5,000,000 calls"),
+            ("\"1m\"", "\"2days\"", "load.duration = 2days: must be longer than zero, and at most a day"),
+            ("\"1m\"", "\"10h\"", "load.duration = 3600000: times the rate must be from 1 to 2,000,000 calls"),
         ];
         for (good, bad, message) in cases {
             assert_eq!(refused(&GOOD.replace(good, bad)), message);

@@ -21,6 +21,7 @@ use self::backend::{Backend, Kind};
 use self::outcome::Outcome;
 use self::server::Described;
 use crate::load::{self, Load};
+use crate::record::share;
 use crate::report::Report;
 use crate::setting::Setting;
 use crate::sim::Sim;
@@ -102,7 +103,7 @@ impl Client {
 fn simulate(client: Client, config: &StandardConfig, backend: &Backend, seed: u64) -> Result<Outcome, ConfigError> {
     let sim = Sim::new();
     let processes: Vec<_> = (0..backend.load.clients as u64)
-        .map(|process| client.executor(config, &sim, seed + process))
+        .map(|process| client.executor(config, &sim, seed.wrapping_add(process)))
         .collect::<Result<_, _>>()?;
     let (executors, breakers): (Vec<_>, Vec<_>) = processes.into_iter().unzip();
     let breakers: Vec<_> = breakers.into_iter().flatten().collect();
@@ -119,12 +120,15 @@ fn simulate(client: Client, config: &StandardConfig, backend: &Backend, seed: u6
     Ok(Outcome { client, record, arrivals, open: open.take() })
 }
 
-/// Writes down, every second, the share of breakers that do not let every call through.
-async fn watch(sim: Rc<Sim>, breakers: Vec<Breaker>, open: Rc<RefCell<Vec<f64>>>, until: Duration) {
-    for second in 1..=until.as_secs() {
-        sim.time().until(Duration::from_secs(second)).await;
+/// Writes down, now and then, the share of breakers that do not let every call through.
+async fn watch(sim: Rc<Sim>, breakers: Vec<Breaker>, open: Rc<RefCell<Vec<(f64, f64)>>>, until: Duration) {
+    let pause = Duration::from_secs(1).max(until / LOOKS);
+    let mut at = pause;
+    while at <= until {
+        sim.time().until(at).await;
         let shut = breakers.iter().filter(|breaker| breaker.state() != State::Closed).count();
-        open.borrow_mut().push(crate::record::share(shut, breakers.len()));
+        open.borrow_mut().push((at.as_secs_f64(), share(shut, breakers.len())));
+        at += pause;
     }
 }
 
@@ -147,6 +151,9 @@ fn written(config: &StandardConfig, field: &str) -> Option<toml::Value> {
     let written = toml::Value::try_from(config).ok()?;
     written.get(field).cloned()
 }
+
+/// How often the breakers are looked at, at most.
+const LOOKS: u32 = 240;
 
 /// How long calls may go on after the last one was made.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -6,7 +6,7 @@ use super::backend::{Backend, Kind};
 use super::{CLIENTS, Client};
 use crate::axis::Axis;
 use crate::figure::{Figure, Form, Panel};
-use crate::record::{Ended, Record, histogram, quantile, share};
+use crate::record::{Record, histogram, quantile, share, within};
 use crate::report::Report;
 use crate::table::Table;
 
@@ -16,8 +16,8 @@ pub(super) struct Outcome {
     pub(super) record: Record,
     /// When requests reached the backend.
     pub(super) arrivals: Vec<Duration>,
-    /// For each second, the share of breakers that are open or half-open.
-    pub(super) open: Vec<f64>,
+    /// Seconds, and the share of breakers that are open or half-open then.
+    pub(super) open: Vec<(f64, f64)>,
 }
 
 pub(super) fn report(outcomes: &[Outcome], backend: &Backend) -> Report {
@@ -29,20 +29,18 @@ pub(super) fn report(outcomes: &[Outcome], backend: &Backend) -> Report {
 }
 
 impl Outcome {
-    /// Calls of this time, also those that failed; those that had not ended are failures.
-    fn between(&self, from: Duration, to: Duration) -> Vec<Ended> {
-        self.record.calls.iter().filter(|call| (from..to).contains(&call.started)).copied().collect()
-    }
-
     /// Requests for each call.
     fn load(&self, from: Duration, to: Duration) -> f64 {
-        let within = |times: &[Duration]| times.iter().filter(|at| (from..to).contains(at)).count();
-        share(within(&self.arrivals), within(&self.record.started))
+        share(within(&self.arrivals, from, to).len(), within(&self.record.started, from, to).len())
+    }
+
+    /// The time within which this share of the calls that were started in a time had ended.
+    fn quantile(&self, from: Duration, to: Duration, share: f64) -> Duration {
+        quantile(self.record.between(from, to).iter().map(|call| call.took).collect(), share)
     }
 
     fn cells(&self, from: Duration, to: Duration) -> Vec<String> {
-        let calls = self.between(from, to);
-        let at = |share| readable(quantile(calls.iter().map(|call| call.took).collect(), share));
+        let at = |share| readable(self.quantile(from, to, share));
         let success = format!("{:.2} %", 100.0 * self.record.success(from, to));
         vec![success, at(0.5), at(0.95), at(0.99), at(0.999), format!("{:.3}", self.load(from, to))]
     }
@@ -119,11 +117,10 @@ fn figure(outcomes: &[Outcome], backend: &Backend) -> Figure {
         (0..).map(|bin| bins.middle(bin)).zip(counts.into_iter().map(rate)).collect()
     });
     let wait = panel(outcomes, "how long callers wait, p99", "s", &|outcome| {
-        let times = |from, to| outcome.between(from, to).iter().map(|call| call.took).collect();
-        bins.curve(|from, to| quantile(times(from, to), 0.99).as_secs_f64())
+        bins.curve(|from, to| outcome.quantile(from, to, 0.99).as_secs_f64())
     });
     let open = panel(&outcomes[..1], "your breakers that are not closed", "% of clients", &|outcome| {
-        (1..).map(f64::from).zip(outcome.open.iter().map(|share| share * 100.0)).collect()
+        outcome.open.iter().map(|(at, share)| (*at, share * 100.0)).collect()
     });
     let mut names = CLIENTS;
     names.sort_by_key(|client| client.colour());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use steadfast::Attempt;
 
 use super::backend::{Backend, Kind};
-use crate::dice::Dice;
+use crate::dice::{Dice, scaled};
 use crate::load::{Down, Server};
 use crate::sim::{Time, lock};
 
@@ -87,7 +87,7 @@ impl State {
             Some(Reverse(free)) => free.max(now),
             None => now,
         };
-        let done = begins + takes;
+        let done = begins.saturating_add(takes);
         if server.workers.is_some() {
             self.workers.push(Reverse(done));
         }
@@ -106,6 +106,6 @@ impl State {
                 factor *= event.factor();
             }
         }
-        self.dice.lognormal(server.latency, server.spread).mul_f64(factor)
+        scaled(self.dice.lognormal(server.latency, server.spread), factor)
     }
 }
