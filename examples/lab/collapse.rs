@@ -2,8 +2,9 @@
 //! what "Metastable Failures in the Wild" (OSDI 2022) describes.
 //!
 //! 40 calls a second, 80 for as long as the spike lasts. The server needs a second and a hundredth more for each request that it has,
-//! and goes on with those whose caller has given up, which is after three seconds. So it bears 100 requests at most, and two thirds
-//! of that are there before the spike. Each way through the network takes 0.1 s on average.
+//! and goes on with those whose caller has given up, which is after three seconds. So 40 a second keep some 70 requests in it, which
+//! take 1.7 s each; from 64 a second on everything takes longer than callers wait. Each way through the network takes 0.1 s on
+//! average.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
