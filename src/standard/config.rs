@@ -109,6 +109,31 @@ impl StandardConfig {
         self
     }
 
+    /// The breaker's settings, to add what no file carries (listeners, a seed, predicates) and give them back.
+    ///
+    /// ```
+    /// use steadfast::standard::StandardConfig;
+    ///
+    /// let config = StandardConfig::default(); // from a file, say
+    /// let breaker = config.breaker_config().clone().on_transition(|transition| println!("{transition:?}"));
+    /// assert!(config.breaker(breaker).check().is_ok());
+    /// ```
+    pub fn breaker_config(&self) -> &BreakerConfig {
+        &self.breaker
+    }
+
+    /// The limit on all attempts and waits together.
+    #[must_use]
+    pub fn total_limit(&self) -> Duration {
+        self.total_timeout
+    }
+
+    /// The limit on one attempt.
+    #[must_use]
+    pub fn attempt_limit(&self) -> Duration {
+        self.attempt_timeout
+    }
+
     /// Says whether these settings make a chain: each by itself, and all of them together.
     ///
     /// # Errors

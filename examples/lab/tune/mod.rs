@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast::breaker::{BreakerConfig, State};
+use steadfast::breaker::State;
 use steadfast::standard::StandardConfig;
 use steadfast::{Breaker, ConfigError, Executor, Retry, Timeout};
 
@@ -93,7 +93,7 @@ impl Client {
             Client::OneTry => 1,
             Client::ThreeTries => 3,
         };
-        let policies = (Retry::immediate().max_attempts(attempts), Timeout::new(attempt_timeout(config)));
+        let policies = (Retry::immediate().max_attempts(attempts), Timeout::new(config.attempt_limit()));
         let builder = Executor::builder("backend").policies(policies).unbudgeted();
         Ok((builder.clock(sim.clock()).build()?.erase(), None))
     }
@@ -132,24 +132,10 @@ async fn watch(sim: Rc<Sim>, breakers: Vec<Breaker>, open: Rc<RefCell<Vec<(f64, 
     }
 }
 
-/// With a breaker whose jitter is repeatable. A file has no seed, and a breaker that is part of other settings cannot be changed but
-/// by writing it down.
+/// With a breaker whose jitter is repeatable: a file has no seed.
 fn seeded(config: &StandardConfig, seed: u64) -> StandardConfig {
-    let breaker = written(config, "breaker").and_then(|breaker| breaker.try_into::<BreakerConfig>().ok());
-    let breaker = breaker.expect("settings from a file can be written to one");
-    config.clone().breaker(breaker.seed(seed))
-}
-
-fn attempt_timeout(config: &StandardConfig) -> Duration {
-    let written = written(config, "attempt_timeout");
-    let text = written.as_ref().and_then(toml::Value::as_str).expect("the standard chain has a limit for an attempt");
-    humantime::parse_duration(text).unwrap_or(Duration::MAX)
-}
-
-/// A setting as a file has it.
-fn written(config: &StandardConfig, field: &str) -> Option<toml::Value> {
-    let written = toml::Value::try_from(config).ok()?;
-    written.get(field).cloned()
+    let breaker = config.breaker_config().clone().seed(seed);
+    config.clone().breaker(breaker)
 }
 
 /// How often the breakers are looked at, at most.
