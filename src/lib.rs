@@ -144,6 +144,7 @@ mod window;
 pub mod clock;
 mod rng;
 mod turnstile;
+mod shield;
 #[cfg(feature = "serde")]
 mod document;
 mod sync;

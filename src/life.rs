@@ -1,13 +1,14 @@
 //! How an executor ends: it is open, then closed, then shut down, and it knows which of its runs are still waiting.
 
+use std::future::poll_fn;
 use std::mem;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
-use tokio::sync::Notify;
 
+use crate::shield::{discard, wake_all};
 use crate::sync::thread_slot;
 
 /// The life of an executor, shared with its runs and with the bodies that outlive them.
@@ -22,8 +23,8 @@ use crate::sync::thread_slot;
 pub(crate) struct Life {
     state: AtomicU8,
     shards: [Shard; SHARDS],
-    /// Told when the last waiting run of a closed executor ends.
-    idle: Notify,
+    /// Those who wait for the last waiting run of a closed executor.
+    idle: Shard,
 }
 
 /// The wakers of the waiting runs of some threads. They are foreign code: they are cloned, called and dropped outside of the
@@ -47,33 +48,36 @@ impl Life {
     /// Refuses new runs from now on.
     pub(crate) fn close(&self) {
         self.state.fetch_max(CLOSED, Ordering::Relaxed);
-        if self.waiting() == 0 {
-            self.idle.notify_waiters();
-        }
+        self.tell_if_idle();
     }
 
     /// Refuses new runs, and ends those that wait.
     pub(crate) fn shut_down(&self) {
         self.state.store(SHUT_DOWN, Ordering::Relaxed);
         for shard in &self.shards {
-            let take = |(_, waker): (usize, &mut Waker)| mem::replace(waker, Waker::noop().clone());
-            let wakers: Vec<Waker> = shard.lock().iter_mut().map(take).collect();
-            wakers.into_iter().for_each(Waker::wake);
+            wake_all(shard.take());
         }
-        if self.waiting() == 0 {
-            self.idle.notify_waiters();
-        }
+        self.tell_if_idle();
     }
 
     /// Waits until the executor is closed and none of its runs is waiting.
     pub(crate) async fn drained(&self) {
-        loop {
-            let mut idle = std::pin::pin!(self.idle.notified());
-            idle.as_mut().enable();
-            if !self.is_open() && self.waiting() == 0 {
-                return;
-            }
-            idle.await;
+        let mut place = Waits { idle: &self.idle, key: None };
+        poll_fn(|cx| {
+            // First the waker and then the look, as at a shutdown.
+            place.register(cx.waker());
+            if self.is_idle() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.is_open() && self.waiting() == 0
+    }
+
+    fn tell_if_idle(&self) {
+        if self.is_idle() {
+            wake_all(self.idle.take());
         }
     }
 
@@ -91,7 +95,7 @@ impl Life {
             if !is_known {
                 let waker = waker.clone();
                 let unused = mem::replace(&mut shard.lock()[key], waker);
-                drop(unused);
+                discard(unused);
             }
         }
         if self.is_shut_down() { Poll::Ready(()) } else { Poll::Pending }
@@ -104,10 +108,8 @@ impl Life {
             return;
         }
         let waker = self.shards[slot.shard()].lock().remove(slot.key());
-        drop(waker);
-        if !self.is_open() && self.waiting() == 0 {
-            self.idle.notify_waiters();
-        }
+        discard(waker);
+        self.tell_if_idle();
     }
 
     /// How many runs and bodies are waiting.
@@ -117,8 +119,44 @@ impl Life {
 }
 
 impl Shard {
+    /// The wakers of all that are in it, and who stay in it.
+    fn take(&self) -> Vec<Waker> {
+        let take = |(_, waker): (usize, &mut Waker)| mem::replace(waker, Waker::noop().clone());
+        self.lock().iter_mut().map(take).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Slab<Waker>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One who waits for an executor to be idle.
+struct Waits<'a> {
+    idle: &'a Shard,
+    key: Option<usize>,
+}
+
+impl Waits<'_> {
+    fn register(&mut self, waker: &Waker) {
+        let waker = waker.clone();
+        let mut wakers = self.idle.lock();
+        match self.key {
+            Some(key) => {
+                let unused = mem::replace(&mut wakers[key], waker);
+                drop(wakers);
+                discard(unused);
+            }
+            None => self.key = Some(wakers.insert(waker)),
+        }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            let waker = self.idle.lock().remove(key);
+            discard(waker);
+        }
     }
 }
 

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::transition::Transition;
-use crate::event::shielded;
+use crate::shield::shielded;
 
 /// Who is told of transitions.
 #[derive(Clone, Default)]

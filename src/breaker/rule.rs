@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::transition::Counts;
 use crate::error::ConfigError;
-use crate::event::shielded;
+use crate::shield::shielded;
 
 /// When a closed breaker opens.
 ///

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::{Clock, Kind, LAST, Moment, ORIGIN_AGE};
+use crate::shield::{discard, wake_all};
 
 /// The hand on a manual clock: it stands still, and moves only when the test says so.
 ///
@@ -153,8 +154,9 @@ impl Hand {
     }
 
     fn move_to(&self, target: Moment) {
+        // Whoever is woken may register a timer that is due as well.
         while let Some(waker) = self.step_to(target) {
-            waker.wake();
+            wake_all([waker]);
         }
     }
 
@@ -194,7 +196,7 @@ impl Timer {
             [face.timers.insert(self.key, waker), None]
         };
         drop(face);
-        drop(unused);
+        unused.into_iter().for_each(discard);
         if is_due { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::signal::Signal;
 use super::{Clock, Custom, Kind, Moment, ORIGIN_AGE, TimeSource};
+use crate::shield::wake_all;
 
 /// A clock for a future that this thread runs to its end.
 ///
@@ -117,7 +118,7 @@ impl Timers {
             return thread::park_timeout(left);
         }
         let due = self.lock().wakers.remove(&key);
-        due.into_iter().for_each(Waker::wake);
+        wake_all(due);
     }
 
     fn key(&self, due: Instant) -> Key {
@@ -247,22 +248,37 @@ mod tests {
         }
     }
 
+    /// Which are due when is not up to this thread alone, so they are all due, and set in another order.
     #[test]
-    fn sleeps_end_in_order_and_a_dropped_one_leaves_nothing() {
+    fn sleeps_end_in_order() {
+        struct Rings(usize, Arc<Mutex<Vec<usize>>>);
+        impl std::task::Wake for Rings {
+            fn wake(self: Arc<Self>) {
+                self.1.lock().unwrap().push(self.0);
+            }
+        }
+        let (timers, rung) = (Timers::of_this_thread(), Arc::default());
+        let now = instant();
+        for nanos in [3, 1, 2, 1] {
+            let number = timers.lock().wakers.len();
+            let key = timers.key(now - Duration::from_nanos(10 - nanos));
+            timers.set(key, Waker::from(Arc::new(Rings(number, Arc::clone(&rung)))));
+        }
+        (0..4).for_each(|_| timers.park());
+        assert_eq!(*rung.lock().unwrap(), [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn a_sleep_that_is_dropped_leaves_nothing() {
         let parked = Parked::new(&Clock::tokio());
         let clock = parked.clock().clone();
-        let ended = Mutex::new(Vec::new());
-        let sleep = async |millis: u32| {
-            clock.sleep(millis * MILLISECOND).await;
-            ended.lock().unwrap().push(millis);
-        };
         parked.block_on(async {
             let mut long = pin!(clock.sleep(Duration::MAX / 2));
             let begun = std::future::poll_fn(|cx| Poll::Ready(long.as_mut().poll(cx)));
             assert!(begun.await.is_pending());
-            futures::future::join3(sleep(3), sleep(1), sleep(2)).await;
+            let sleeps = [3, 1, 2].map(|millis| clock.sleep(millis * MILLISECOND));
+            futures::future::join_all(sleeps).await;
         });
-        assert_eq!(*ended.lock().unwrap(), [1, 2, 3]);
         assert!(parked.timers.unwrap().lock().wakers.is_empty());
     }
 

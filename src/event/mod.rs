@@ -43,8 +43,6 @@ mod under_way;
 mod what;
 
 use std::fmt;
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use self::run_id::RunId;
@@ -53,6 +51,7 @@ pub(crate) use self::under_way::UnderWay;
 pub use self::what::{CutOff, RunEnd, Stopped, What};
 use crate::clock::Moment;
 use crate::error::Name;
+use crate::shield::shielded;
 
 /// Something that happened, in a run or to the policies of an executor. Events are built only if somebody observes the executor.
 #[derive(Clone, Debug)]
@@ -149,16 +148,5 @@ impl Observers {
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} observers", self.0.len())
-    }
-}
-
-/// Calls a spectator of the caller's. If it panics, the panic hook has reported it, and the run goes on.
-pub(crate) fn shielded(spectator: impl FnOnce()) {
-    // Nothing of ours is touched inside, so nothing can be seen half-changed after a panic.
-    if let Err(reported_by_the_hook) = catch_unwind(AssertUnwindSafe(spectator)) {
-        // What was thrown is the user's as well, and may panic once more when it is dropped. That one is not dropped.
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(reported_by_the_hook)));
-        #[expect(clippy::mem_forget, reason = "it could panic for ever")]
-        mem::forget(dropped);
     }
 }

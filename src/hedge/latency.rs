@@ -54,8 +54,7 @@ impl Latencies {
     /// `Duration::MAX` if so many were cut off that it is longer than any that was seen.
     pub(super) fn percentile(&self, now: Moment, p: f64, least: u32) -> Option<Duration> {
         let epoch = self.epoch(now);
-        let samples = |bin| self.ended.read(epoch, bin) + self.cut_off.read(epoch, bin);
-        let mut at_risk: u64 = (0..BINS).map(samples).sum();
+        let mut at_risk = self.samples(now);
         if at_risk < u64::from(least) {
             return None;
         }
@@ -72,6 +71,12 @@ impl Latencies {
             at_risk = at_risk.saturating_sub(ended + self.cut_off.read(epoch, bin));
         }
         Some(Duration::MAX)
+    }
+
+    /// How many attempts are counted.
+    pub(super) fn samples(&self, now: Moment) -> u64 {
+        let epoch = self.epoch(now);
+        (0..BINS).map(|bin| self.ended.read(epoch, bin) + self.cut_off.read(epoch, bin)).sum()
     }
 
     /// The number of the half that `now` is in.

@@ -15,8 +15,11 @@ pub(super) struct Percentile {
     latencies: Latencies,
     /// In nanoseconds; `UNKNOWN` in the warm-up.
     delay: AtomicU64,
-    /// When `delay` is estimated anew.
+    /// When `delay` may be estimated anew.
     stale_at: AtomicU64,
+    /// How many samples there are in a warm-up, so that nobody looks for them in the bins before there are enough. They are not
+    /// counted while the delay is known.
+    samples: AtomicU64,
     /// Set by the first use, and never changed: moments of different clocks cannot be compared.
     clock: OnceLock<Clock>,
 }
@@ -33,19 +36,32 @@ pub(super) struct PercentileSettings {
 impl Percentile {
     pub(super) fn new(settings: PercentileSettings) -> Percentile {
         let latencies = Latencies::new(settings.window);
-        let (delay, stale_at) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0));
-        Percentile { settings, latencies, delay, stale_at, clock: OnceLock::new() }
+        let (delay, stale_at, samples) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0), AtomicU64::new(0));
+        Percentile { settings, latencies, delay, stale_at, samples, clock: OnceLock::new() }
     }
 
     /// How long to wait, if enough is known.
-    // The two words are not one: whoever reads a new `stale_at` with the delay before it waits as long as the call before.
+    // The words are not one: whoever reads a new `stale_at` with the delay before it waits as long as the call before.
     pub(super) fn delay(&self, now: Moment) -> Option<Duration> {
         let known = self.delay.load(Relaxed);
-        if known != UNKNOWN && now.nanos() < self.stale_at.load(Relaxed) {
-            return Some(Duration::from_nanos(known));
+        if known == UNKNOWN && self.samples.load(Relaxed) < u64::from(self.settings.min_samples) {
+            return None;
         }
+        if now.nanos() < self.stale_at.load(Relaxed) {
+            return (known != UNKNOWN).then(|| Duration::from_nanos(known));
+        }
+        self.estimate(now)
+    }
+
+    /// Reads all bins.
+    #[cold]
+    fn estimate(&self, now: Moment) -> Option<Duration> {
         let PercentileSettings { p, min_samples, floor, ceiling, window } = self.settings;
         let estimate = self.latencies.percentile(now, p, min_samples);
+        if estimate.is_none() {
+            // Some have left the window since they were counted.
+            self.samples.store(self.latencies.samples(now), Relaxed);
+        }
         let delay = estimate.map(|estimate| estimate.max(floor).min(ceiling));
         let nanos = delay.map_or(UNKNOWN, |delay| u64::try_from(delay.as_nanos()).unwrap_or(UNKNOWN - 1));
         self.delay.store(nanos, Relaxed);
@@ -56,11 +72,19 @@ impl Percentile {
     /// A lane was answered.
     pub(super) fn answered(&self, now: Moment, latency: Duration) {
         self.latencies.ended(now, latency);
+        self.count_in_warm_up();
     }
 
     /// A lane was given up while it ran.
     pub(super) fn cut_off(&self, now: Moment, time: Duration) {
         self.latencies.cut_off(now, time);
+        self.count_in_warm_up();
+    }
+
+    fn count_in_warm_up(&self) {
+        if self.delay.load(Relaxed) == UNKNOWN {
+            self.samples.fetch_add(1, Relaxed);
+        }
     }
 
     pub(super) fn bind(&self, clock: &Clock) -> Result<(), ConfigError> {
@@ -112,3 +136,66 @@ const ESTIMATES: u32 = 60;
 
 /// The number of a half must not come round while words of it are left: with half a second it takes 68 years.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+
+#[cfg(all(test, not(steadfast_loom)))]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_nanos(1 << 50) + Duration::from_secs(secs)
+    }
+
+    fn of_a_minute() -> Percentile {
+        let (floor, ceiling) = (Duration::ZERO, Duration::from_secs(10));
+        Percentile::new(PercentileSettings {
+            p: 0.5,
+            min_samples: 100,
+            floor,
+            ceiling,
+            window: Duration::from_secs(60),
+        })
+    }
+
+    fn answer(percentile: &Percentile, now: Moment, times: usize) {
+        (0..times).for_each(|_| percentile.answered(now, Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn the_delay_is_known_with_the_last_sample_that_it_takes() {
+        let percentile = of_a_minute();
+        answer(&percentile, at(0), 98);
+        percentile.cut_off(at(0), Duration::from_millis(10));
+        assert_eq!(percentile.delay(at(0)), None);
+        answer(&percentile, at(0), 1);
+        assert!(percentile.delay(at(0)).is_some());
+    }
+
+    /// Reading all bins in each call would cost more than most calls do.
+    #[test]
+    fn the_bins_are_not_read_before_there_can_be_enough_samples_and_not_more_often_than_so() {
+        let percentile = of_a_minute();
+        answer(&percentile, at(0), 99);
+        // Not counted, as if another had been lost: whoever read the bins would find a hundred.
+        percentile.latencies.ended(at(0), Duration::from_millis(10));
+        assert_eq!(percentile.delay(at(0)), None);
+        // All have left the window, which is found out once, and then there are enough again.
+        answer(&percentile, at(0), 1);
+        assert_eq!(percentile.delay(at(200)), None);
+        assert_eq!(percentile.samples.load(Relaxed), 0);
+        answer(&percentile, at(200), 100);
+        assert_eq!(percentile.delay(at(200)), None, "not twice within a sixtieth of the window");
+        assert!(percentile.delay(at(201)).is_some());
+    }
+
+    #[test]
+    fn a_delay_that_was_known_is_unknown_once_its_samples_are_gone() {
+        let percentile = of_a_minute();
+        answer(&percentile, at(0), 500);
+        assert!(percentile.delay(at(0)).is_some());
+        assert_eq!(percentile.delay(at(200)), None);
+        answer(&percentile, at(202), 99);
+        assert_eq!(percentile.delay(at(202)), None);
+        answer(&percentile, at(202), 1);
+        assert!(percentile.delay(at(202)).is_some());
+    }
+}

@@ -75,9 +75,8 @@ impl<W> Line<W> {
 }
 
 impl<W> Waiter<W> {
-    pub(super) fn wake(self) {
-        if let Some(waker) = self.waker {
-            waker.wake();
-        }
+    /// What wakes it, unless it was woken already.
+    pub(super) fn into_waker(self) -> Option<Waker> {
+        self.waker
     }
 }

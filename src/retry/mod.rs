@@ -18,10 +18,11 @@ pub(crate) use self::words::RETRY_WORDS;
 use crate::cancel::Cause;
 use crate::clock::Moment;
 use crate::error::{Error, Kind, Limit};
-use crate::event::{What, shielded};
+use crate::event::What;
 use crate::outcome::{Mark, Ruling};
 use crate::policy::{Call, Next, Outcome, Policy, Tail};
 use crate::run::{Alarm, Stopped};
+use crate::shield::shielded;
 use crate::verdict::Verdict;
 
 impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {

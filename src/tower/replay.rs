@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::clone_request::CloneRequest;
 use crate::error::BoxError;
+use crate::shield::wake_all;
 
 /// A request body that is remembered while it is sent for the first time, up to a bound, so that it can be sent again.
 ///
@@ -291,7 +292,7 @@ fn change<B, R>(memory: &Mutex<Memory<B>>, change: impl FnOnce(&mut Memory<B>) -
     let result = change(&mut locked);
     let followers = std::mem::take(&mut locked.followers);
     drop(locked);
-    followers.into_iter().for_each(Waker::wake);
+    wake_all(followers);
     result
 }
 

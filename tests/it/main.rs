@@ -89,3 +89,4 @@ mod tower_service;
 mod tower_uploads;
 mod tracing;
 mod verdict_table;
+mod wakers;

@@ -14,6 +14,7 @@ use steadfast::clock::{Clock, ManualClock, TimeSource};
 use steadfast::error::Kind;
 use steadfast::event::What;
 use steadfast::limit::{MAX_FILL_TIME, MAX_RATE, RateLimiter, RateLimiterConfig};
+use steadfast::policy::{Call, Next, Outcome, Policy, Settings};
 use steadfast::retry::OnRejection;
 use steadfast::{CancellationToken, Context, Executor, Priority, Retry, Timeout, Verdict, try_do};
 use tokio_test::task::spawn;
@@ -686,4 +687,22 @@ fn a_future_that_is_done_stays_out_of_the_way() {
     assert!(assert_ready!(done.poll()).is_ok());
     drop(done);
     assert_eq!((limiter.queued(), limiter.available()), (0, 0));
+}
+
+/// A policy of one's own that has another one inside of it and does not pass on the check of its chain: nothing is bound.
+#[test]
+fn new_settings_reach_a_limiter_that_was_never_bound() {
+    struct Around(RateLimiter);
+    impl Settings for Around {}
+    impl<T: Send, E: Send> Policy<T, E> for Around {
+        async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+            self.0.run(call, next).await
+        }
+    }
+    let limiter = RateLimiter::new(RateLimiterConfig::per_second(1));
+    let (clock, cx) = at_rest();
+    let run = || clock.block_on(try_do(&cx, |_| ready(Ok::<_, ()>(())), Around(limiter.clone())));
+    assert!(run().is_ok() && run().is_err());
+    limiter.reconfigure(RateLimiterConfig::per_second(5)).unwrap();
+    assert_eq!(limiter.snapshot().burst, 5);
 }

@@ -8,7 +8,8 @@
 //! has changed since.
 //!
 //! No permit is ever assigned to a waiting caller. It is woken, and takes one in its own poll, if there still is one; so who
-//! leaves at the same instant has nothing to give back, and hands on no more than the wake-up.
+//! leaves at the same instant has nothing to give back, and hands on no more than the wake-up. Wakers are foreign code: they are
+//! called and dropped when the lock is free and everything is as it should be, and a panic in one goes no further.
 //!
 //! # Orderings
 //! * To lose no wake-up takes nothing but the order of changes to the one word. A caller that joins the line first sets the bit
@@ -21,6 +22,7 @@
 use std::task::Waker;
 
 use super::super::line::{Line, Ticket};
+use crate::shield::{discard, wake_all};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 #[derive(Debug)]
@@ -106,8 +108,14 @@ impl Permits {
 
     /// Takes a permit, or puts the caller into `place`, if there are fewer than `most` others.
     pub(super) fn join(&self, place: &mut Option<Ticket>, most: usize, waker: Waker) -> Step {
-        // Dropped after the lock if it is not needed.
         let mut waker = Some(waker);
+        let step = self.join_locked(place, most, &mut waker);
+        discard(waker);
+        step
+    }
+
+    /// Takes the waker if it is needed.
+    fn join_locked(&self, place: &mut Option<Ticket>, most: usize, waker: &mut Option<Waker>) -> Step {
         let mut line = lock(&self.line);
         if line.len() >= most {
             return if line.is_empty() && self.try_take() { Step::Taken } else { Step::Full };
@@ -132,13 +140,13 @@ impl Permits {
         if !has_room || !line.is_first(ticket) {
             let unneeded = line.register(ticket, waker);
             drop(line);
-            drop(unneeded);
+            discard(unneeded);
             return Step::Waits;
         }
         self.word.fetch_add(Word::ONE_TAKEN, Ordering::Acquire);
         *place = None;
         self.leave_locked(line, ticket);
-        drop(waker);
+        discard(waker);
         Step::Taken
     }
 
@@ -154,8 +162,8 @@ impl Permits {
         self.let_in(&line);
         let next = self.first_to_wake(&mut line);
         drop(line);
-        drop(left);
-        next.into_iter().for_each(Waker::wake);
+        wake_all(next);
+        discard(left);
     }
 
     /// Changes the number of permits. Those that are taken stay taken.
@@ -168,13 +176,13 @@ impl Permits {
         self.word.fetch_add(difference, Ordering::Relaxed);
         let first = self.first_to_wake(&mut line);
         drop(line);
-        first.into_iter().for_each(Waker::wake);
+        wake_all(first);
     }
 
     #[cold]
     fn wake_first(&self) {
         let first = self.first_to_wake(&mut lock(&self.line));
-        first.into_iter().for_each(Waker::wake);
+        wake_all(first);
     }
 
     /// The waker of the first in line, if there is a permit for it.

@@ -13,23 +13,27 @@
 //! # Orderings
 //! * An admission publishes nothing but the new balance, and the order of changes to one word is all that it needs. It could be
 //!   `Relaxed` throughout if the rate never changed.
-//! * A change of the rate sets the bit, fences with `Release`, stores the rate, and stores a balance that differs from the one
-//!   it found, with `Release`. An admission loads the balance with `Acquire`, loads the rate, fences with `Acquire`, and swaps
+//! * A change of the rate sets the bit, fences with `Release`, stores the rate, and stores a balance that never was there before
+//!   ([`Mark`]), with `Release`. An admission loads the balance with `Acquire`, loads the rate, fences with `Acquire`, and swaps
 //!   the balance. If it has read anything of the new rate, the two fences make the set bit visible to the swap, which fails,
 //!   unless the new balance is what was loaded; and then the load has acquired the whole of the new rate. If it has read
-//!   anything of the old rate, the balance that it has loaded is of before the change, so the swap fails if the change is done.
+//!   anything of the old rate, the balance that it has loaded is of before the change, so the swap fails if the change is done,
+//!   however many more follow: that balance does not come again.
 //! * All other stores of the word under the lock are `Release` too, so that one of them, which ends the release sequence of the
 //!   change, hands the new rate on: its holder has the rate from the lock.
-//! * Wakers are handed over by the lock. A caller joins the queue and looks at the balance in one critical section, and whoever
-//!   makes him the first does so in another: either the first has found that he is the first, or his waker is found.
+//! * Wakers are foreign code: they are called and dropped when the lock is free and everything is as it should be, and a panic in
+//!   one goes no further. They are handed over by the lock. A caller joins the queue and looks at the balance in one critical
+//!   section, and whoever makes him the first does so in another: either the first has found that he is the first, or his waker is
+//!   found.
 
 use std::task::Waker;
 use std::time::Duration;
 
 use super::super::line::{Line, Ticket, Waiter};
-use super::gcra::{Answer, Balance, Rate, ask, take};
+use super::gcra::{Answer, Balance, Mark, Rate, ask, take};
 use crate::clock::Moment;
 use crate::keyed::member::sealed::Standing;
+use crate::shield::{discard, wake_all};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock};
 
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(super) struct Gate {
     balance: AtomicU64,
     interval: AtomicU64,
     burst: AtomicU64,
+    /// What the present era adds to its moments; part of the rate as far as the protocol goes.
+    era: AtomicU64,
     queue: Mutex<Queue>,
 }
 
@@ -85,6 +91,7 @@ impl Gate {
             balance: AtomicU64::new(Balance::UNUSED.0),
             interval: AtomicU64::new(rate.interval),
             burst: AtomicU64::new(rate.burst),
+            era: AtomicU64::new(0),
             queue: Mutex::new(Queue { line: Line::new(), weight: 0 }),
         }
     }
@@ -97,9 +104,9 @@ impl Gate {
             if seen.is_waiting() {
                 return Err(Held::AskQueue);
             }
-            let rate = self.rate();
+            let (rate, at) = (self.rate(), self.mark(now));
             fence(Ordering::Acquire);
-            let Some(next) = take(seen, rate, now, weight) else { return Err(held(ask(seen, rate, now, 0, weight))) };
+            let Some(next) = take(seen, rate, at, weight) else { return Err(held(ask(seen, rate, at, 0, weight))) };
             let swap = self.balance.compare_exchange_weak(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
             if swap.is_ok() {
                 return Ok(());
@@ -116,8 +123,21 @@ impl Gate {
         now: Moment,
         waker: Waker,
     ) -> Step {
-        // Dropped after the lock if it is not needed.
         let mut waker = Some(waker);
+        let step = self.join_locked(place, asked, most, now, &mut waker);
+        discard(waker);
+        step
+    }
+
+    /// Takes the waker if it is needed.
+    fn join_locked(
+        &self,
+        place: &mut Option<Ticket>,
+        asked: Asked,
+        most: usize,
+        now: Moment,
+        waker: &mut Option<Waker>,
+    ) -> Step {
         let mut queue = lock(&self.queue);
         let (balance, answer) = self.ask_alone(self.close(), now, queue.weight, asked.weight);
         let wait = match answer {
@@ -127,7 +147,7 @@ impl Gate {
             }
             Answer::Now(_) => Some(Duration::ZERO),
             Answer::After(wait) => Some(wait),
-            Answer::Never | Answer::SteppedBack(_) => None,
+            Answer::Never | Answer::SteppedBack => None,
         };
         let in_time = wait.is_some_and(|wait| now + wait <= asked.until);
         let step = if in_time && queue.line.len() < most {
@@ -166,7 +186,7 @@ impl Gate {
         if !queue.line.is_first(ticket) {
             waker = waker.and_then(|waker| queue.line.register(ticket, waker));
             drop(queue);
-            drop(waker);
+            discard(waker);
             return Step::Behind;
         }
         let (balance, answer) = self.ask_alone(seen, now, 0, asked.weight);
@@ -176,13 +196,14 @@ impl Gate {
                 waker = waker.and_then(|waker| queue.line.register(ticket, waker));
                 self.open(&queue, balance);
                 drop(queue);
-                drop(waker);
+                discard(waker);
                 return Step::FirstUntil(now + wait);
             }
             refused => (Step::Refused(refused.wait()), balance),
         };
         *place = None;
         self.leave_locked(queue, ticket, balance);
+        discard(waker);
         step
     }
 
@@ -204,27 +225,30 @@ impl Gate {
         }
         let next = if was_first { queue.line.take_first_waker() } else { None };
         drop(queue);
-        drop(left);
-        next.into_iter().for_each(Waker::wake);
+        wake_all(next);
+        discard(left);
     }
 
-    /// Fills the bucket at another rate from now on; at the same one, nothing changes. The tokens in it stay, as far as it then holds them. Whoever would now have
-    /// to wait for longer than it may is woken to be refused.
-    pub(super) fn reconfigure(&self, rate: Rate, now: Moment) {
+    /// Fills the bucket at another rate from now on; at the same one, nothing changes. The tokens in it stay, as far as it then
+    /// holds them. Whoever would now have to wait for longer than it may is woken to be refused.
+    ///
+    /// Nobody has asked a bucket whose clock is not bound. `now` is none then, and `is_unbound` still has to say so under the
+    /// lock: `false`, with nothing changed, if it does not.
+    pub(super) fn reconfigure(&self, rate: Rate, now: Option<Moment>, is_unbound: impl Fn() -> bool) -> bool {
         let mut queue = lock(&self.queue);
         let old = self.rate();
         if rate == old {
-            // A balance that differs from this one, if by next to nothing, would have to be made.
-            return;
+            return true;
         }
+        let Some(now) = now else {
+            return is_unbound() && self.reconfigure_unused(&queue, rate);
+        };
         let seen = self.close();
-        fence(Ordering::Release);
-        self.interval.store(rate.interval, Ordering::Relaxed);
-        self.burst.store(rate.burst, Ordering::Relaxed);
-        let next = seen.converted(old, rate, now).other_than(seen);
+        let debt = seen.converted(old, rate, self.mark(now));
+        let next = self.begin_era(rate, seen, now, debt);
         let mut ahead = 0_u64;
         let hopeless = queue.line.retain(|asked| {
-            let wait = ask(next, rate, now, ahead, asked.weight).wait();
+            let wait = ask(next, rate, self.mark(now), ahead, asked.weight).wait();
             let stays = wait.is_some_and(|wait| now + wait <= asked.until);
             ahead = ahead.saturating_add(if stays { asked.weight } else { 0 });
             stays
@@ -233,16 +257,40 @@ impl Gate {
         let first = queue.line.take_first_waker();
         self.open(&queue, next);
         drop(queue);
-        first.into_iter().for_each(Waker::wake);
-        hopeless.into_iter().for_each(Waiter::wake);
+        wake_all(first.into_iter().chain(hopeless.into_iter().filter_map(Waiter::into_waker)));
+        true
+    }
+
+    /// A bucket that was never used is full at any time and rate. A caller may come just now, and then this one is not.
+    fn reconfigure_unused(&self, queue: &Queue, rate: Rate) -> bool {
+        let seen = self.close();
+        let is_unused = seen.is_unused();
+        if is_unused {
+            fence(Ordering::Release);
+            self.interval.store(rate.interval, Ordering::Relaxed);
+            self.burst.store(rate.burst, Ordering::Relaxed);
+        }
+        self.open(queue, if is_unused { seen.other_unused() } else { seen });
+        is_unused
+    }
+
+    /// Counts at `rate` from now on, with a balance that never was there: that of a bucket which owes `debt`. The gate is closed.
+    fn begin_era(&self, rate: Rate, seen: Balance, now: Moment, debt: u64) -> Balance {
+        let era = seen.next_era(now, self.era.load(Ordering::Relaxed), debt);
+        fence(Ordering::Release);
+        self.interval.store(rate.interval, Ordering::Relaxed);
+        self.burst.store(rate.burst, Ordering::Relaxed);
+        self.era.store(era, Ordering::Relaxed);
+        Balance::owing(Mark::new(now, era), debt).with_waiting(seen.is_waiting())
     }
 
     /// How many tokens there are.
     pub(super) fn available(&self, now: Moment) -> u64 {
         let queue = lock(&self.queue);
         let (rate, balance) = (self.rate(), Balance(self.balance.load(Ordering::Relaxed)));
+        let debt = balance.debt(self.mark(now));
         drop(queue);
-        rate.burst.saturating_sub(balance.debt(now)) / rate.interval
+        rate.burst.saturating_sub(debt) / rate.interval
     }
 
     /// The rate, while it is not being changed.
@@ -258,7 +306,7 @@ impl Gate {
     /// What it would mean to forget this bucket. Its queue is not looked at: who waits in it holds the bucket.
     pub(super) fn standing(&self, now: Moment) -> Standing {
         let (rate, balance) = (self.rate(), Balance(self.balance.load(Ordering::Relaxed)));
-        match balance.debt(now) {
+        match balance.debt(self.mark(now)) {
             _ if balance.is_unused() => Standing::Unused,
             0 => Standing::Fresh,
             debt if debt.saturating_add(rate.interval) > rate.burst => Standing::Engaged,
@@ -269,6 +317,12 @@ impl Gate {
     #[inline]
     fn rate(&self) -> Rate {
         Rate { interval: self.interval.load(Ordering::Relaxed), burst: self.burst.load(Ordering::Relaxed) }
+    }
+
+    /// The present, as the balances of this era tell it.
+    #[inline]
+    fn mark(&self, now: Moment) -> Mark {
+        Mark::new(now, self.era.load(Ordering::Relaxed))
     }
 
     /// Keeps all out who do not hold the lock, which the caller does, and gives the balance.
@@ -285,8 +339,11 @@ impl Gate {
     /// Asks while nobody else can. If the clock has stepped back, time begins anew; the balance is then another one.
     fn ask_alone(&self, seen: Balance, now: Moment, ahead: u64, weight: u64) -> (Balance, Answer) {
         let rate = self.rate();
-        match ask(seen, rate, now, ahead, weight) {
-            Answer::SteppedBack(anew) => (anew, ask(anew, rate, now, ahead, weight)),
+        match ask(seen, rate, self.mark(now), ahead, weight) {
+            Answer::SteppedBack => {
+                let anew = self.begin_era(rate, seen, now, rate.burst);
+                (anew, ask(anew, rate, self.mark(now), ahead, weight))
+            }
             answer => (seen, answer),
         }
     }
@@ -298,7 +355,7 @@ fn held(answer: Answer) -> Held {
     match answer {
         Answer::After(wait) => Held::Short(wait),
         Answer::Never => Held::Never,
-        Answer::SteppedBack(_) | Answer::Now(_) => Held::AskQueue,
+        Answer::SteppedBack | Answer::Now(_) => Held::AskQueue,
     }
 }
 

@@ -47,6 +47,21 @@ impl Rate {
     }
 }
 
+/// A moment as the balances of an era tell it, in the same units and place.
+///
+/// Each change of the rate begins an era, and so does a clock that has stepped back. What an era adds to its moments makes all of its
+/// balances later than those before it, and within an era each admission makes the balance later: so no balance ever comes again,
+/// and who has seen one knows the rate that it was counted at. (Until eras have added up to 36 years.)
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark(u64);
+
+impl Mark {
+    #[inline(always)]
+    pub(super) fn new(now: Moment, era: u64) -> Mark {
+        Mark(wrapped(now).wrapping_add(era))
+    }
+}
+
 /// When a bucket will be full, and whether somebody waits for it: full at, in eighths of a nanosecond and modulo 2^63: 63 |
 /// waiting: 1.
 ///
@@ -62,8 +77,8 @@ impl Balance {
 
     /// That of a bucket which will be full in `debt` units.
     #[inline]
-    fn owing(now: Moment, debt: u64) -> Balance {
-        let full_at = wrapped(now).wrapping_add(debt << WAITING_BITS);
+    pub(super) fn owing(now: Mark, debt: u64) -> Balance {
+        let full_at = now.0.wrapping_add(debt << WAITING_BITS);
         // Not taken for a bucket that was never used.
         Balance(full_at.max(2 << WAITING_BITS))
     }
@@ -85,29 +100,38 @@ impl Balance {
 
     /// The units until the bucket is full.
     #[inline]
-    pub(super) fn debt(self, now: Moment) -> u64 {
+    pub(super) fn debt(self, now: Mark) -> u64 {
         if self.is_unused() {
             return 0;
         }
-        let left = (self.0 & !Balance::WAITING).wrapping_sub(wrapped(now)).cast_signed() >> WAITING_BITS;
+        let left = (self.0 & !Balance::WAITING).wrapping_sub(now.0).cast_signed() >> WAITING_BITS;
         left.max(0).cast_unsigned()
     }
 
-    /// This balance, or one that differs from another by as little as possible.
-    pub(super) fn other_than(self, other: Balance) -> Balance {
-        let same = self.with_waiting(false) == other.with_waiting(false);
-        if same { Balance(self.0.wrapping_add(1 << WAITING_BITS)) } else { self }
+    /// One that was never used, but another one than this.
+    pub(super) fn other_unused(self) -> Balance {
+        Balance(if self.0 >> WAITING_BITS == 0 { 1 << WAITING_BITS } else { 0 })
     }
 
-    /// The same number of tokens at another rate, or as many as the bucket then holds. A bucket that was never used stays that.
-    pub(super) fn converted(self, from: Rate, to: Rate, now: Moment) -> Balance {
+    /// How much the era after this balance has to add to its moments, so that one which owes `debt` is later than this one.
+    pub(super) fn next_era(self, now: Moment, era: u64, debt: u64) -> u64 {
         if self.is_unused() {
-            return Balance::UNUSED;
+            return era;
+        }
+        let next = Balance::owing(Mark::new(now, era), debt);
+        let late = (self.0 & !Balance::WAITING).wrapping_sub(next.0).cast_signed();
+        if late < 0 { era } else { era.wrapping_add(late.cast_unsigned()).wrapping_add(1 << WAITING_BITS) }
+    }
+
+    /// What a bucket owes at another rate with the same number of tokens, or with as many as it then holds. One that was never used is full.
+    pub(super) fn converted(self, from: Rate, to: Rate, now: Mark) -> u64 {
+        if self.is_unused() {
+            return 0;
         }
         let left = u128::from(from.burst.saturating_sub(self.debt(now)));
         let left = left * u128::from(to.interval) / u128::from(from.interval);
         let left = u64::try_from(left).unwrap_or(u64::MAX).min(to.burst);
-        Balance::owing(now, to.burst - left)
+        to.burst - left
     }
 }
 
@@ -120,8 +144,8 @@ pub(super) enum Answer {
     After(Duration),
     /// The bucket never holds as much.
     Never,
-    /// The clock has stepped back. Time begins anew with this balance, that of an empty bucket.
-    SteppedBack(Balance),
+    /// The clock has stepped back. Time begins anew, with an empty bucket.
+    SteppedBack,
 }
 
 impl Answer {
@@ -130,7 +154,7 @@ impl Answer {
         match self {
             Answer::Now(_) => Some(Duration::ZERO),
             Answer::After(wait) => Some(wait),
-            Answer::Never | Answer::SteppedBack(_) => None,
+            Answer::Never | Answer::SteppedBack => None,
         }
     }
 }
@@ -138,7 +162,7 @@ impl Answer {
 /// The balance after `weight` tokens were taken at `now`, if they are there: what nearly every caller wants to know. All others
 /// [`ask`].
 #[inline(always)]
-pub(super) fn take(balance: Balance, rate: Rate, now: Moment, weight: u64) -> Option<Balance> {
+pub(super) fn take(balance: Balance, rate: Rate, now: Mark, weight: u64) -> Option<Balance> {
     let cost = rate.cost(weight)?;
     // Neither is more than a quarter of what 64 bits hold.
     let debt = balance.debt(now) + cost;
@@ -146,11 +170,11 @@ pub(super) fn take(balance: Balance, rate: Rate, now: Moment, weight: u64) -> Op
 }
 
 /// Whether `weight` tokens can be had at `now`, after `ahead` others.
-pub(super) fn ask(balance: Balance, rate: Rate, now: Moment, ahead: u64, weight: u64) -> Answer {
+pub(super) fn ask(balance: Balance, rate: Rate, now: Mark, ahead: u64, weight: u64) -> Answer {
     let Some(cost) = rate.cost(weight) else { return Answer::Never };
     let debt = balance.debt(now);
     if debt > rate.burst.saturating_add(TOLERATED_STEP) {
-        return Answer::SteppedBack(Balance::owing(now, rate.burst).with_waiting(balance.is_waiting()));
+        return Answer::SteppedBack;
     }
     // More than a whole bucket is owed only to a reading that is older than that of the last admission.
     let debt = debt.min(rate.burst);

@@ -224,7 +224,7 @@ impl RateLimiter {
         bucket.own.store(1, Relaxed);
         bucket.max_wait.store(max_wait, Relaxed);
         bucket.most.store(most, Relaxed);
-        bucket.gate.reconfigure(rate, <RateLimiter as Member>::now(&bucket.family));
+        bucket.fill_at(rate);
         Ok(())
     }
 

@@ -26,6 +26,17 @@ pub(super) struct Bucket {
     pub(super) family: Arc<Family>,
 }
 
+impl Bucket {
+    pub(super) fn fill_at(&self, rate: Rate) {
+        // The clock is the user's, and not asked under a lock.
+        let clock = &self.family.clock;
+        if !self.gate.reconfigure(rate, clock.get().map(Clock::now), || clock.get().is_none()) {
+            // Somebody has just bound it, or calls come through a policy that has kept the limiter from being bound.
+            self.gate.reconfigure(rate, Some(<RateLimiter as Member>::now(&self.family)), || false);
+        }
+    }
+}
+
 /// What limiters that are made from the same settings share.
 #[expect(unnameable_types, reason = "a part of the sealed `Member`")]
 pub struct Family {

@@ -20,6 +20,11 @@ fn per_second(burst: u64) -> Rate {
     Rate::new(1, SECOND, burst).expect("a rate that can work")
 }
 
+/// At a moment of a clock that is bound.
+fn change(gate: &Gate, rate: Rate, now: Moment) {
+    assert!(gate.reconfigure(rate, Some(now), || false));
+}
+
 fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -111,12 +116,34 @@ fn loom_an_admission_beside_a_change_is_by_one_of_the_two_rates() {
         let gate = Arc::new(Gate::new(old));
         gate.pass(1, at(0)).expect("full");
         let other = Arc::clone(&gate);
-        let changing = thread::spawn(move || other.reconfigure(new, at(0)));
+        let changing = thread::spawn(move || change(&other, new, at(0)));
         let passed = gate.pass(2, at(0));
         changing.join().expect("a model thread does not panic");
         assert!(passed.is_err(), "only one token was there, at either rate: {passed:?}");
         assert_eq!(gate.pass(1, at(0)), Ok(()));
         assert!(matches!(gate.pass(1, at(0)), Err(Held::Short(wait)) if wait == Duration::from_millis(1)));
+    });
+}
+
+/// There and back within one admission: the bucket holds what it held, so the balance could be the very one that the admission
+/// has seen, while the rate that it has read is the one in between, which has a token for each thousandth of what is owed.
+#[test]
+fn loom_an_admission_beside_two_changes_is_by_a_rate_of_its_balance() {
+    model(|| {
+        let old = per_second(2);
+        let between = Rate::new(1_000, SECOND, 2_000).expect("a rate that can work");
+        let gate = Arc::new(Gate::new(old));
+        gate.pass(1, at(0)).expect("full");
+        let other = Arc::clone(&gate);
+        let changing = thread::spawn(move || {
+            change(&other, between, at(0));
+            change(&other, old, at(0));
+        });
+        let passed = gate.pass(2, at(0));
+        changing.join().expect("a model thread does not panic");
+        assert!(passed.is_err(), "only one token was there, at either rate: {passed:?}");
+        assert_eq!(gate.pass(1, at(0)), Ok(()));
+        assert!(matches!(gate.pass(1, at(0)), Err(Held::Short(wait)) if wait == SECOND));
     });
 }
 
@@ -126,7 +153,7 @@ fn loom_a_change_of_the_rate_reaches_who_waits() {
         let gate = Arc::new(Gate::new(per_second(1)));
         gate.pass(1, at(0)).expect("full");
         let other = Arc::clone(&gate);
-        let changing = thread::spawn(move || other.reconfigure(Rate::new(1_000, SECOND, 1).expect("works"), at(0)));
+        let changing = thread::spawn(move || change(&other, Rate::new(1_000, SECOND, 1).expect("works"), at(0)));
         let (mut place, flag) = behind(&gate, at(0));
         let soon = at(0) + Duration::from_millis(1);
         let step = gate.poll(&mut place, ASKED, soon, Waker::from(StdArc::clone(&flag)));

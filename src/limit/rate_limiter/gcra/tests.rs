@@ -12,6 +12,11 @@ fn rate(tokens: u64, period: Duration, burst: u64) -> Rate {
     Rate::new(tokens, period, burst).expect("a rate that can work")
 }
 
+/// As in the first era.
+fn mark(now: Moment) -> Mark {
+    Mark::new(now, 0)
+}
+
 /// A bucket for one caller after another.
 struct Bucket(Balance, Rate);
 
@@ -22,16 +27,16 @@ impl Bucket {
 
     /// The wait, or `None` if the tokens were taken.
     fn take(&mut self, now: Moment, weight: u64) -> Option<Duration> {
-        let taken = take(self.0, self.1, now, weight);
-        let answer = ask(self.0, self.1, now, 0, weight);
+        let taken = take(self.0, self.1, mark(now), weight);
+        let answer = ask(self.0, self.1, mark(now), 0, weight);
         assert_eq!(taken.map(Answer::Now), Some(answer).filter(|answer| matches!(answer, Answer::Now(_))));
         match answer {
             Answer::Now(next) => {
                 self.0 = next;
                 None
             }
-            Answer::SteppedBack(anew) => {
-                self.0 = anew;
+            Answer::SteppedBack => {
+                self.0 = Balance::owing(mark(now), self.1.burst);
                 self.take(now, weight)
             }
             Answer::After(wait) => Some(wait),
@@ -63,8 +68,8 @@ fn a_pause_fills_no_more_than_the_bucket() {
 #[test]
 fn more_than_the_burst_is_never_there() {
     let mut bucket = Bucket::new(rate(10, SECOND, 3));
-    assert_eq!(ask(bucket.0, bucket.1, start(), 0, 4), Answer::Never);
-    assert_eq!(ask(bucket.0, bucket.1, start(), 0, u64::MAX), Answer::Never);
+    assert_eq!(ask(bucket.0, bucket.1, mark(start()), 0, 4), Answer::Never);
+    assert_eq!(ask(bucket.0, bucket.1, mark(start()), 0, u64::MAX), Answer::Never);
     assert_eq!(bucket.take(start(), 3), None, "and that it was asked has changed nothing");
 }
 
@@ -143,16 +148,30 @@ fn a_new_rate_keeps_the_tokens_as_far_as_it_holds_them() {
     for (new, left) in
         [(rate(100, SECOND, 100), 6), (rate(1, SECOND, 10), 6), (rate(10, SECOND, 3), 3), (rate(10, SECOND, 1), 1)]
     {
-        let mut changed = Bucket(bucket.0.converted(old, new, now), new);
+        let debt = bucket.0.converted(old, new, mark(now));
+        let mut changed = Bucket(Balance::owing(mark(now), debt), new);
         let taken = (0..200).take_while(|_| changed.take(now, 1).is_none()).count();
         assert_eq!(taken, left, "{new:?}");
     }
-    let new = rate(1, SECOND, 50);
-    assert!(Balance::UNUSED.converted(old, new, now).is_unused(), "a full bucket of any size");
-    assert_eq!(bucket.0.other_than(Balance::UNUSED), bucket.0);
-    assert_ne!(bucket.0.other_than(bucket.0), bucket.0);
-    let unused = Balance::UNUSED.other_than(Balance::UNUSED);
-    assert!(unused != Balance::UNUSED && unused.is_unused() && unused.debt(now) == 0);
+    assert_eq!(Balance::UNUSED.converted(old, rate(1, SECOND, 50), mark(now)), 0, "a full bucket of any size");
+    let other = Balance::UNUSED.other_unused();
+    assert!(other != Balance::UNUSED && other.is_unused() && other.debt(mark(now)) == 0);
+    assert_eq!(other.other_unused(), Balance::UNUSED);
+}
+
+/// Whatever the debt before and after, and wherever the clock is.
+#[test]
+fn the_first_balance_of_an_era_is_later_than_all_before_it() {
+    let second = 1_000_000_000 * UNITS_PER_NANO;
+    let (mut era, mut last) = (0, Balance::owing(mark(start()), 9 * second));
+    for (at, debt) in [(0, 1), (0, 9), (0, 9), (1, 0), (100, 3), (50, 0), (0, 100), (1_000, 0)] {
+        let now = start() + SECOND * at;
+        era = last.next_era(now, era, debt * second);
+        let next = Balance::owing(Mark::new(now, era), debt * second);
+        assert_eq!(next.debt(Mark::new(now, era)), debt * second);
+        assert!(next.0 > last.0, "{at} {debt}");
+        last = next;
+    }
 }
 
 proptest! {
