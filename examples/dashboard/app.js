@@ -2,7 +2,7 @@
 "use strict";
 
 const EVERY = 500, PATIENCE = 3000, WINDOW = 30;
-const WIDTH = 300, HEIGHT = 60;
+const WIDTH = 300, HEIGHT = 60, LETTER = 8;
 
 const byId = (id) => document.getElementById(id);
 
@@ -88,9 +88,12 @@ function stretches(samples, key) {
 function drawStrip(id, samples, key, cursor) {
   const found = stretches(samples, key);
   const before = WINDOW - (samples.at(-1).at - samples[0].at);
+  const perSecond = byId(id).clientWidth / WINDOW;
   const spans = found.map(({ value, from, to }) => {
     const name = key === "phase" ? (isTrouble(value) ? "trouble" : "well") : value;
-    const span = make("span", { class: name }, key === "phase" ? value : "");
+    // Half a word says less than none.
+    const fits = key === "phase" && (to - from) * perSecond > value.length * LETTER;
+    const span = make("span", { class: name }, fits ? value : "");
     span.style.flexGrow = to - from;
     return span;
   });
@@ -153,7 +156,7 @@ const time = (seconds) => (seconds == null ? "none" : seconds < 1 ? `${Math.roun
 const KINDS = {
   bulkhead: (it) => ({ rows: [["in flight", `${it.in_flight} of ${it.permits}`], ["waiting", it.queued]], part: [it.in_flight, it.permits] }),
   timeout: (it) => ({ rows: [["limit", time(it.limit_seconds)]] }),
-  retry: (it) => ({ rows: [["attempts", it.max_attempts ?? "any"], ["waits", it.backoff], ["from", time(it.base_seconds)], ["to", time(it.cap_seconds)]] }),
+  retry: (it) => ({ rows: [["attempts", it.max_attempts ?? "any"], ["waits from", time(it.base_seconds)], ["to", time(it.cap_seconds)]] }),
   breaker: (it) => ({ state: it.state, rows: [["failures", `${it.counts.failures} of ${it.counts.calls}`], ["refused", it.counts.rejected], ["open for", it.state === "open" ? time(it.remaining_open_seconds) : "–"]] }),
   rate_limiter: (it) => ({ rows: [["tokens", `${it.available} of ${it.burst}`], ["a second", +it.per_second.toFixed(1)], ["waiting", it.queued]], part: [it.available, it.burst] }),
   budget: (it) => ({ rows: [["retries", `${it.available.toFixed(1)} of ${it.cap ?? "–"}`], ["form", it.form]], part: it.cap && [it.available, it.cap] }),
@@ -171,7 +174,10 @@ function drawPolicy(policy, title) {
 
 function drawPolicies({ policies, budget }) {
   const retry = policies.findIndex(({ policy }) => policy === "retry");
-  const title = ({ policy }, nth) => policy === "timeout" ? (nth < retry ? "timeout (total)" : "timeout (attempt)") : policy.replaceAll("_", " ");
+  const title = ({ policy, backoff }, nth) => {
+    if (policy === "timeout") return nth < retry ? "timeout (total)" : "timeout (attempt)";
+    return backoff ? `${policy} (${backoff})` : policy.replaceAll("_", " ");
+  };
   const items = policies.map((policy, nth) => drawPolicy(policy, title(policy, nth)));
   if (budget) items.push(drawPolicy({ policy: "budget", ...budget }, "budget"));
   byId("policies").replaceChildren(...items);
@@ -181,7 +187,7 @@ function drawPolicies({ policies, budget }) {
 
 function drawLog(log) {
   byId("log").replaceChildren(...log.toReversed().map(({ at, kind, text, count }) => make("tr", { "data-kind": kind },
-    make("td", {}, `${at.toFixed(1)} s`), make("td", {}, text), make("td", { class: "number" }, count > 1 ? String(count) : ""))));
+    make("td", {}, `${at.toFixed(1)} s`), make("td", { class: "number" }, count > 1 ? String(count) : ""), make("td", {}, text))));
 }
 
 function draw({ executor, phase, samples, log, totals }) {
@@ -244,6 +250,8 @@ byId("pause").addEventListener("click", () => {
   byId("pause").textContent = paused ? "Go on" : "Pause";
   if (paused) say("paused", "paused");
 });
+
+addEventListener("resize", () => last && draw(last));
 
 (async () => {
   for (;;) {
