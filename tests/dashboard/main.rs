@@ -106,7 +106,7 @@ fn arguments_that_cannot_be_are_told_with_what_can() {
     assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("usage: dashboard"));
 }
 
-/// `cargo test --all-features --test dashboard -- --ignored`. It leaves two more in `target`, to be looked at.
+/// `cargo test --all-features --test dashboard -- --ignored`. It leaves two more in `target/tmp`, to be looked at.
 #[test]
 #[ignore = "it draws docs/dashboard.png, from half a minute of an outage"]
 fn the_picture_of_the_documentation_is_drawn() {
@@ -116,13 +116,14 @@ fn the_picture_of_the_documentation_is_drawn() {
     browser
         .until("last?.at > 31 && last.phase === 'dead' && document.getElementById('breaker').dataset.state === 'open'");
     browser.eval("fetch = () => new Promise(() => {}); null");
-    for (name, scheme, width) in [
-        ("docs/dashboard.png", "light", 1120),
-        ("target/dashboard-dark.png", "dark", 1120),
-        ("target/dashboard-narrow.png", "light", 360),
+    let (docs, others) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("docs"), Path::new(env!("CARGO_TARGET_TMPDIR")));
+    for (path, scheme, width) in [
+        (docs.join("dashboard.png"), "light", 1120),
+        (others.join("dashboard-dark.png"), "dark", 1120),
+        (others.join("dashboard-narrow.png"), "light", 360),
     ] {
         browser.prefer(scheme);
-        fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(name), browser.picture(width)).unwrap();
+        fs::write(path, browser.picture(width)).unwrap();
     }
 }
 
