@@ -185,8 +185,11 @@ impl Browser {
     }
 }
 
+/// It is asked to end, since only then do its own processes end before it, which write to the profile.
 impl Drop for Browser {
     fn drop(&mut self) {
+        let _not_heard = write!(self.to, "{}\0", json!({ "id": 0, "method": "Browser.close" }));
+        while self.from.recv_timeout(ANSWER_WITHIN).is_ok() {}
         let _gone_already = self.process.kill();
         let _reaped = self.process.wait();
         let _left_behind = fs::remove_dir_all(&self.profile);
