@@ -203,18 +203,17 @@ pub(crate) struct Scenario<'a, P> {
     policies: Box<dyn Fn() -> P + 'a>,
     context: Box<dyn Fn(Context) -> Context>,
     cancelled_at: Option<Duration>,
-    is_hedged: bool,
 }
 
-/// How often [`Scenario::everywhere`] runs a scenario in which the operation takes no time.
+/// How often [`Scenario::everywhere`] runs a scenario in which every operation comes to its own end, alone.
 pub(crate) const WAYS: usize = 5;
 
-/// How often [`Scenario::everywhere`] runs one in which the operation takes time or hangs.
+/// How often [`Scenario::everywhere`] runs one in which an operation is cut off, or another lane started.
 pub(crate) const ASYNC_WAYS: usize = 4;
 
 /// A scenario for the chain that `policies` makes, anew for each way of running it.
 pub(crate) fn scenario<'a, P>(policies: impl Fn() -> P + 'a) -> Scenario<'a, P> {
-    Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None, is_hedged: false }
+    Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None }
 }
 
 impl<P> Scenario<'_, P> {
@@ -228,14 +227,8 @@ impl<P> Scenario<'_, P> {
         self
     }
 
-    /// The chain has a hedge that starts lanes: what holds its thread has none.
-    pub(crate) fn hedged(mut self) -> Self {
-        self.is_hedged = true;
-        self
-    }
-
     /// Runs it through `try_do`, an executor, an erased executor, a tower layer around a service that insists on being polled
-    /// ready, and without async if the operation takes no time, and asserts that their callers see the same.
+    /// ready, and without async if no operation is cut off, and asserts that their callers see the same.
     pub(crate) fn everywhere<T, E>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
     where
         P: Policy<T, E> + Policy<AnyValue, AnyError> + 'static,
@@ -286,8 +279,9 @@ impl<P> Scenario<'_, P> {
             async move { executor.run_with(&cx, faults(|_| script.call())).await }
         });
         assert_eq!(by_executor, seen, "an executor and `try_do` differ");
-        // What takes time cannot be cut off there, which is another story.
-        if !self.is_hedged && steps.iter().all(|step| step.takes.is_zero() && step.end.is_some()) {
+        // What is cut off, or would have another one beside it, is another story there.
+        let is_another = |(_, what): &(u32, What)| matches!(what, What::AttemptAbandoned { .. } | What::HedgeStarted);
+        if !recorder.events().iter().any(is_another) {
             let blocking = Recorder::default();
             assert_eq!(self.blocking(steps, &blocking), seen, "`run_blocking` differs");
             assert_eq!(blocking.events(), recorder.events(), "the events of `run_blocking` differ");
