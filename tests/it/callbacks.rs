@@ -1,16 +1,21 @@
 //! A user's callback that panics: who sees it, and that nothing is broken afterwards.
 
+use std::collections::HashSet;
+use std::future::{pending, ready};
+use std::mem::{Discriminant, discriminant};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 
 use steadfast::breaker::{BreakerConfig, State, TripRule};
 use steadfast::clock::ManualClock;
 use steadfast::error::{Kind, Limit};
-use steadfast::event::{CutOff, Event, RunEnd, What};
+use steadfast::event::{CutOff, Event, Observer, RunEnd, RunId, What};
 use steadfast::judge::{attempts_for, classify, retry_after, retry_if};
 use steadfast::limit::BulkheadConfig;
 use steadfast::policy::{Policy, Settings};
+use steadfast::standard::StandardConfig;
 use steadfast::{Breaker, Bulkhead, Error, Executor, Hedge, Retry, Timeout, Verdict, try_do};
 
 use crate::support::{Recorder, at_rest, exhausted, ms, secs};
@@ -106,6 +111,105 @@ fn an_observer_that_panics_does_not_keep_others_from_seeing() {
     let executor = builder.clock(&clock).build().unwrap();
     clock.block_on(executor.run(|_| async { Ok::<_, ()>(()) })).unwrap();
     assert_eq!(recorder.events().len(), 4);
+}
+
+/// Panics whatever it is asked.
+struct Broken;
+
+impl Observer for Broken {
+    fn on_event(&self, _: &Event) {
+        resume_unwind(Box::new("each time"))
+    }
+
+    fn is_enabled(&self) -> bool {
+        resume_unwind(Box::new("each time"))
+    }
+
+    fn span(&self, _: RunId) -> Option<Arc<::tracing::Span>> {
+        resume_unwind(Box::new("each time"))
+    }
+}
+
+#[test]
+fn an_observer_that_panics_whatever_it_is_asked_harms_nothing() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let alone = Executor::builder("bomb").observe(Broken).clock(&clock).build().unwrap();
+    let builder = Executor::builder("bomb").observe(Broken).observe(recorder.clone()).observe(Broken);
+    let executor = builder.clock(&clock).build().unwrap();
+    for executor in [alone, executor] {
+        assert_eq!(clock.block_on(executor.run(|_| async { Ok::<_, ()>(7) })).unwrap(), 7);
+    }
+    assert_eq!(recorder.events().len(), 4);
+}
+
+#[test]
+fn a_change_of_settings_is_made_whatever_an_observer_does() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let builder = Executor::standard("bomb").clock(&clock).observe(Broken).observe(recorder.clone());
+    let executor = builder.build().unwrap();
+    executor.reconfigure(StandardConfig::default().bulkhead(BulkheadConfig::new(7))).unwrap();
+    assert_eq!(executor.policies().bulkhead().permits(), 7);
+    assert_eq!(recorder.events().len(), 1);
+}
+
+#[test]
+fn wherever_an_observer_blocks_others_go_on_with_the_same_executor() {
+    let mut blocked_at = Vec::new();
+    while let Some(what) = others_go_on_while_blocked_at(blocked_at.len()) {
+        blocked_at.push(what);
+    }
+    assert!(blocked_at.iter().collect::<HashSet<_>>().len() >= 11, "{blocked_at:?}");
+}
+
+/// A run whose observer blocks at its `nth` event, for as long as another thread needs for runs of its own and for a look at the
+/// state. Gives what the event was, if there are so many.
+fn others_go_on_while_blocked_at(nth: usize) -> Option<Discriminant<What>> {
+    let (clock, _) = at_rest();
+    let breaker = Breaker::new(BreakerConfig::default().rule(TripRule::consecutive(3)).open_for(secs(5)));
+    let bulkhead = Bulkhead::with(BulkheadConfig::new(1).queue(9));
+    let chain = (Retry::fixed(secs(1)), Hedge::after(ms(1)), breaker, bulkhead, Timeout::secs(2));
+    let (tell, told) = mpsc::channel();
+    let (let_go, may_go) = mpsc::channel::<()>();
+    let (count, tells, may_go) = (AtomicUsize::new(0), tell.clone(), Mutex::new(may_go));
+    let builder =
+        Executor::builder("blocks").policies(chain).unbudgeted().clock(&clock).observe(move |event: &Event| {
+            if count.fetch_add(1, Ordering::Relaxed) == nth {
+                tells.send(Some(discriminant(&event.what))).unwrap();
+                let _until_it_is_dropped = may_go.lock().unwrap().recv();
+            }
+        });
+    let executor = builder.build().unwrap();
+    let (theirs, their_clock) = (executor.clone(), clock.clone());
+    let blocked = thread::spawn(move || {
+        let first_fails_and_second_hangs = theirs.run(|attempt| {
+            let fails = their_clock.clock().sleep(ms(5));
+            async move {
+                fails.await;
+                if attempt.is_retry() { pending().await } else { Err::<(), _>("down") }
+            }
+        });
+        let error = their_clock.block_on(first_fails_and_second_hangs).unwrap_err();
+        let _nobody_waits_any_more = tell.send(None);
+        error.kind()
+    });
+    let what = told.recv().unwrap();
+    if what.is_some() {
+        let (end, ended) = mpsc::channel();
+        thread::spawn(move || {
+            (0..3).for_each(|_| drop(clock.block_on(executor.run(|_| ready(Ok::<_, &str>(()))))));
+            end.send(executor.snapshot().policies.len()).unwrap();
+        });
+        // Time only for a thread that would wait for ever.
+        assert_eq!(ended.recv_timeout(secs(60)), Ok(5), "blocked at {what:?}, the event {nth}");
+    }
+    drop(let_go);
+    assert!(matches!(
+        blocked.join().unwrap(),
+        Kind::CircuitOpen { .. } | Kind::BulkheadFull { .. } | Kind::TimedOut { .. }
+    ));
+    what
 }
 
 #[test]

@@ -13,13 +13,14 @@ use proptest::test_runner::{Config, RngSeed};
 use steadfast::breaker::{BreakerConfig, State, Transition, TripRule};
 use steadfast::chain::BoxPolicy;
 use steadfast::clock::ManualClock;
-use steadfast::event::{Event, RunEnd, Stopped, What};
+use steadfast::event::{CutOff, Event, RunEnd, Stopped, What};
 use steadfast::executor::Report;
 use steadfast::judge::classify;
 use steadfast::limit::{BulkheadConfig, RateLimiterConfig};
 use steadfast::operation::{Fault, faults};
 use steadfast::{
-    Attempt, Breaker, Bulkhead, CancellationToken, Error, Executor, Hedge, RateLimiter, Retry, Timeout, Verdict, op,
+    Attempt, Breaker, Bulkhead, CancellationToken, Error, Executor, Fallback, Hedge, RateLimiter, Retry, Timeout,
+    Verdict, op,
 };
 
 use crate::support::{Recorder, at_rest, beside, ms};
@@ -35,6 +36,7 @@ enum Layer {
     BreakerByShare(u64),
     Bulkhead,
     RateLimiter,
+    Fallback,
 }
 
 /// How one attempt ends, after some milliseconds.
@@ -93,6 +95,7 @@ fn layers() -> impl Strategy<Value = Vec<Layer>> {
         (1_u64..60).prop_map(Layer::BreakerByShare),
         Just(Layer::Bulkhead),
         Just(Layer::RateLimiter),
+        Just(Layer::Fallback),
     ];
     // One hedge: the lanes of one in another could not be told apart.
     let one_hedge = |layers: &Vec<Layer>| layers.iter().filter(|layer| matches!(layer, Layer::Hedge(_))).count() <= 1;
@@ -239,6 +242,7 @@ fn policy(layer: Layer, witnessed: &Arc<Witnessed>) -> BoxPolicy<Value, Failure>
             let config = RateLimiterConfig::per_second(100).burst(2).max_wait(ms(15));
             BoxPolicy::new(RateLimiter::new(config))
         }
+        Layer::Fallback => BoxPolicy::new(Fallback::value(INSTEAD)),
     }
 }
 
@@ -292,6 +296,9 @@ fn judge_answer(answer: &Result<Value, Fault<Failure>>) -> Verdict {
 
 const BAD: Value = 13;
 
+/// What fallbacks give.
+const INSTEAD: Value = 99;
+
 /// Writes down an attempt when it starts, and how it ended.
 struct Witness<'a> {
     witnessed: &'a Witnessed,
@@ -320,6 +327,9 @@ struct Story {
     retries: Vec<(u32, Duration)>,
     transitions: Vec<(State, State)>,
     lanes: HashSet<(u32, u32)>,
+    /// The lanes that were told to have lost.
+    lost: HashSet<u32>,
+    fell_back: bool,
     end: RunEnd,
     stopped: Option<Stopped>,
     counted: u32,
@@ -333,9 +343,18 @@ impl Story {
         let What::RunFinished { end, stopped, attempts, elapsed } = last.what else { panic!("the last is {last:?}") };
         assert!(first.run.is_some() && events.iter().all(|event| event.run == first.run), "one run after the other");
         assert!(events.is_sorted_by_key(|event| event.at), "time goes back");
-        let (none, lanes) = (Vec::new(), HashSet::new());
-        let (retries, transitions) = (Vec::new(), Vec::new());
-        let mut story = Story { attempts: none, retries, transitions, lanes, end, stopped, counted: attempts, elapsed };
+        let mut story = Story {
+            attempts: Vec::new(),
+            retries: Vec::new(),
+            transitions: Vec::new(),
+            lanes: HashSet::new(),
+            lost: HashSet::new(),
+            fell_back: false,
+            end,
+            stopped,
+            counted: attempts,
+            elapsed,
+        };
         let mut running = Vec::new();
         events[1..events.len() - 1].iter().for_each(|event| story.go_on(event, &mut running));
         assert!(running.is_empty(), "attempts without an end: {running:?}");
@@ -357,15 +376,21 @@ impl Story {
                 let is_it = |place: &usize| (self.attempts[*place].0, self.attempts[*place].1) == which;
                 let place = running.iter().position(is_it).expect("an end belongs to a start");
                 let place = running.remove(place);
-                if let What::AttemptFinished { verdict } = event.what {
-                    self.attempts[place].2 = Done::Judged(verdict);
+                match event.what {
+                    What::AttemptFinished { verdict } => self.attempts[place].2 = Done::Judged(verdict),
+                    What::AttemptAbandoned { why: CutOff::LostRace } => assert!(self.lost.contains(&event.hedge)),
+                    _ => {}
                 }
             }
             What::RetryScheduled { delay, .. } => self.retries.push((event.attempt, *delay)),
             What::HedgeStarted => assert!(self.lanes.insert(which), "a lane is started once"),
             What::HedgeWon | What::HedgeLost => {
                 assert!(event.hedge == 0 || self.lanes.contains(&which) || event.attempt > 1);
+                if event.what == What::HedgeLost {
+                    self.lost.insert(event.hedge);
+                }
             }
+            What::FellBack { .. } => self.fell_back = true,
             What::Transition(change) => self.transitions.push((change.from, change.to)),
             What::RunStarted | What::RunFinished { .. } => panic!("in the middle: {event:?}"),
             _ => {}
@@ -374,7 +399,11 @@ impl Story {
 
     fn ended_as(&self, report: &Report<Value, Failure>) {
         match (&report.result, self.end) {
-            (Ok(_), RunEnd::Value(_)) => {}
+            (Ok(INSTEAD), RunEnd::Value(verdict)) => assert_eq!((verdict, self.fell_back), (Verdict::Ignored, true)),
+            // What the value is worth was said of the attempt that gave it.
+            (Ok(_), RunEnd::Value(verdict)) => {
+                assert!(self.attempts.iter().any(|attempt| attempt.2 == Done::Judged(verdict)), "{verdict:?}");
+            }
             (Err(error), RunEnd::Error(kind)) => assert_eq!(error.kind(), kind),
             other => panic!("not the same end: {other:?}"),
         }

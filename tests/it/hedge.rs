@@ -74,7 +74,7 @@ fn a_delay_without_end_starts_the_next_lane_only_after_a_failure() {
 fn a_failure_starts_the_next_lane_without_waiting_for_the_delay() {
     let seen = scenario(hedge).everywhere([err("E1").after(ms(30)), ok(7).after(ms(30))]);
     assert_eq!((seen.result, seen.calls, seen.took), (Ok(7), vec![ms(0), ms(30)], ms(60)));
-    let seen = scenario(|| hedge().max(5)).hedged().everywhere([err("E"), err("E"), ok(7)]);
+    let seen = scenario(|| hedge().max(5)).everywhere([err("E"), err("E"), ok(7)]);
     assert_eq!((seen.result, seen.calls, seen.took), (Ok(7), vec![ms(0); 3], ms(0)), "within one poll");
 }
 
@@ -185,7 +185,7 @@ fn if_all_lanes_fail_the_lowest_ones_outcome_is_returned_even_if_it_ends_last() 
 fn a_rejection_is_returned_only_if_nothing_else_happened() {
     // The first lane is refused late, by a policy inside; its hedge fails.
     let lanes = || (hedge(), Timeout::with(|attempt| if attempt.is_hedge() { secs(9) } else { ms(150) }), Slow);
-    let seen = scenario(lanes).hedged().everywhere([err::<(), _>("E2")]);
+    let seen = scenario(lanes).everywhere([err::<(), _>("E2")]);
     assert_eq!((seen.kind(), seen.last(), seen.took), (Kind::Failed, Some("E2"), ms(150)));
 }
 
@@ -319,7 +319,7 @@ fn an_operation_with_exclusive_state_is_not_hedged() {
 fn a_caller_that_allows_fewer_attempts_gets_fewer_lanes() {
     for most in 1..4 {
         let chain = || (Retry::immediate(), hedge().max(9));
-        let failing = scenario(chain).context(move |cx| cx.with_max_attempts(most)).hedged();
+        let failing = scenario(chain).context(move |cx| cx.with_max_attempts(most));
         assert_eq!(failing.everywhere([err::<(), _>("E")]).calls.len(), most as usize);
         let slow = scenario(chain).context(move |cx| cx.with_max_attempts(most));
         assert_eq!(slow.everywhere([ok::<_, ()>(7).after(secs(5))]).calls.len(), most as usize);

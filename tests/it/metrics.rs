@@ -15,7 +15,7 @@ use steadfast::metrics::Metrics;
 use steadfast::policy::{Policy, Settings};
 use steadfast::{Breaker, Bulkhead, Executor, Hedge, Keyed, RateLimiter, Retry, Timeout};
 
-use crate::support::{Script, at_rest, err, hangs, ms, ok, permanent, secs};
+use crate::support::{Script, at_rest, err, everything_happens, hangs, ms, ok, permanent, secs};
 
 /// Runs something under a recorder of its own, and gives what was recorded: `name{label=value,..}` to value. A histogram has the
 /// sum of its values, and their number under `name:count`.
@@ -181,6 +181,59 @@ fn breakers_hedges_and_waits_have_their_own() {
     assert_eq!(hedges, [Some(1.0), Some(1.0)]);
     assert_eq!(of("steadfast_attempts_total{executor=billing,outcome=lost_race}"), Some(1.0));
     assert_eq!(of("steadfast_queue_wait_seconds{by=bulkhead,executor=billing,policy=bulkhead}"), Some(3.0));
+}
+
+/// The tables of the guide: all metrics, in alphabetical order, each with its labels.
+fn documented() -> Vec<(&'static str, Vec<&'static str>)> {
+    let guide = include_str!("../../src/metrics/guide.md");
+    let rows = guide.lines().filter(|line| line.starts_with("| `steadfast_"));
+    let mut all: Vec<_> = rows
+        .map(|row| {
+            let cells: Vec<_> = row.split('|').map(str::trim).collect();
+            let further = cells[3].split(", ").map(|label| label.trim_matches('`')).filter(|label| !label.is_empty());
+            let mut labels: Vec<_> = further.chain(["executor"]).collect();
+            labels.sort_unstable();
+            (cells[1].trim_matches('`'), labels)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn every_metric_of_the_guide_is_recorded_with_its_labels_and_no_other_is() {
+    let seen = recorded(|| {
+        everything_happens(|name| Executor::builder(name).observe(Metrics::new()));
+        let (clock, _) = at_rest();
+        let parts = (
+            Bulkhead::new(3),
+            RateLimiter::per_second(5),
+            Keyed::<Breaker>::new(BreakerConfig::default()),
+            Breaker::default(),
+        );
+        let executor = Executor::builder("billing").policies(parts).clock(&clock).build().unwrap();
+        steadfast::metrics::record(&executor.snapshot());
+    });
+    let series = seen.keys().map(|series| series.trim_end_matches(":count").split_once('{').unwrap());
+    let mut recorded: Vec<_> = series
+        .map(|(name, labels)| {
+            (name, labels.split(',').map(|label| label.split_once('=').unwrap().0).collect::<Vec<_>>())
+        })
+        .collect();
+    recorded.sort();
+    recorded.dedup();
+    assert_eq!(recorded, documented());
+    for (series, value) in [
+        ("steadfast_fallbacks_total{executor=billing,kind=timed_out}", 1.0),
+        ("steadfast_faults_injected_total{executor=billing}", 1.0),
+        ("steadfast_hedges_total{event=won,executor=billing}", 1.0),
+        ("steadfast_reconfigurations_total{by=standard,executor=billing}", 1.0),
+        ("steadfast_timeouts_total{executor=billing}", 1.0),
+        ("steadfast_runs_total{executor=billing,outcome=ignored}", 1.0),
+        ("steadfast_budget_available{executor=billing}", 2.0),
+    ] {
+        assert_eq!(seen.get(series), Some(&value), "{series}");
+    }
 }
 
 #[test]

@@ -169,6 +169,53 @@ fn a_bad_file_changes_nothing() {
     assert_eq!(permits(&registry), [("billing", 6)]);
 }
 
+/// As `standard::reloading_under_load_loses_no_permit_and_forgets_no_count`, for all executors at once, and with bad configurations
+/// in between.
+#[test]
+fn reloads_good_and_bad_under_load_lose_no_permit_and_forget_no_count() {
+    const CALLS: u64 = 3_000;
+    let (clock, _) = at_rest();
+    let numbers = |permits| {
+        let never = TripRule::failure_rate(1.0).window(10, secs(3)).minimum_calls(u32::MAX);
+        let once = Retry::immediate().max_attempts(1);
+        with(permits).retry(once).breaker(BreakerConfig::default().rule(never))
+    };
+    let config =
+        |permits| RegistryConfig::default().executor("billing", numbers(permits)).executor("search", numbers(permits));
+    let registry = registry(&clock, config(2));
+    let last = thread::scope(|scope| {
+        let callers = ["billing", "search"].map(|name| {
+            let (executor, clock) = (registry.get(name).unwrap(), &clock);
+            scope.spawn(move || {
+                for _ in 0..CALLS {
+                    assert_eq!(clock.block_on(executor.run(down)).unwrap_err().last(), Some(&"down"));
+                }
+            })
+        });
+        let mut reloads = 0;
+        while reloads < 500 || callers.iter().any(|caller| !caller.is_finished()) {
+            registry.reload(config(2 + reloads % 7)).unwrap();
+            let before = registry.config();
+            let refused = registry.reload(config(9).executor("search", numbers(0))).unwrap_err();
+            assert_eq!(refused.to_string(), "executors.search.bulkhead.permits = 0: must be from 1 to 2,147,483,647");
+            assert!(Arc::ptr_eq(&registry.config(), &before));
+            reloads += 1;
+            thread::yield_now();
+        }
+        2 + (reloads - 1) % 7
+    });
+    assert_eq!(permits(&registry), [("billing", last), ("search", last)]);
+    for executor in registry.executors() {
+        let (bulkhead, counts) = (executor.policies().bulkhead(), executor.policies().breaker().counts());
+        assert_eq!((bulkhead.in_flight(), bulkhead.queued()), (0, 0));
+        assert_eq!(
+            (counts.calls, counts.failures),
+            (CALLS, CALLS),
+            "the clock stands still, so nothing leaves the window"
+        );
+    }
+}
+
 #[test]
 fn reloads_and_new_executors_beside_each_other_leave_one_configuration() {
     let (clock, _) = at_rest();

@@ -1,22 +1,29 @@
-//! What the tests share: a clock, scripted operations, a recorder of events, and one scenario run in every way.
+//! What the tests share: a clock, scripted operations, a recorder of events, one scenario run in every way, and one in which
+//! everything happens.
 
 use std::fmt::Debug;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use steadfast::breaker::{BreakerConfig, TripRule};
 use steadfast::clock::{Clock, ManualClock, Moment};
 use steadfast::error::{Kind, Limit};
 use steadfast::event::{Event, Observer, What};
-use steadfast::executor::{AnyError, AnyValue};
+use steadfast::executor::{AnyError, AnyValue, Builder};
 use steadfast::judge::classify;
+use steadfast::limit::BulkheadConfig;
 use steadfast::operation::{Fault, faults};
 use steadfast::policy::{Outcome, Policy};
+use steadfast::standard::StandardConfig;
 use steadfast::tower::Layer;
-use steadfast::{CancellationToken, Context, Error, Executor, Verdict, try_do};
+use steadfast::{
+    Breaker, Bulkhead, CancellationToken, Chaos, Context, Error, Executor, Fallback, Hedge, Retry, StandardChain,
+    Timeout, Verdict, try_do,
+};
 use tower::{Layer as _, Service, ServiceExt};
 
 use crate::tower_service::Strict;
@@ -196,18 +203,17 @@ pub(crate) struct Scenario<'a, P> {
     policies: Box<dyn Fn() -> P + 'a>,
     context: Box<dyn Fn(Context) -> Context>,
     cancelled_at: Option<Duration>,
-    is_hedged: bool,
 }
 
-/// How often [`Scenario::everywhere`] runs a scenario in which the operation takes no time.
+/// How often [`Scenario::everywhere`] runs a scenario in which every operation comes to its own end, alone.
 pub(crate) const WAYS: usize = 5;
 
-/// How often [`Scenario::everywhere`] runs one in which the operation takes time or hangs.
+/// How often [`Scenario::everywhere`] runs one in which an operation is cut off, or another lane started.
 pub(crate) const ASYNC_WAYS: usize = 4;
 
 /// A scenario for the chain that `policies` makes, anew for each way of running it.
 pub(crate) fn scenario<'a, P>(policies: impl Fn() -> P + 'a) -> Scenario<'a, P> {
-    Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None, is_hedged: false }
+    Scenario { policies: Box::new(policies), context: Box::new(|cx| cx), cancelled_at: None }
 }
 
 impl<P> Scenario<'_, P> {
@@ -221,14 +227,8 @@ impl<P> Scenario<'_, P> {
         self
     }
 
-    /// The chain has a hedge that starts lanes: what holds its thread has none.
-    pub(crate) fn hedged(mut self) -> Self {
-        self.is_hedged = true;
-        self
-    }
-
     /// Runs it through `try_do`, an executor, an erased executor, a tower layer around a service that insists on being polled
-    /// ready, and without async if the operation takes no time, and asserts that their callers see the same.
+    /// ready, and without async if no operation is cut off, and asserts that their callers see the same.
     pub(crate) fn everywhere<T, E>(&self, steps: impl Into<Vec<Step<T, E>>>) -> Seen<T, E>
     where
         P: Policy<T, E> + Policy<AnyValue, AnyError> + 'static,
@@ -279,8 +279,9 @@ impl<P> Scenario<'_, P> {
             async move { executor.run_with(&cx, faults(|_| script.call())).await }
         });
         assert_eq!(by_executor, seen, "an executor and `try_do` differ");
-        // What takes time cannot be cut off there, which is another story.
-        if !self.is_hedged && steps.iter().all(|step| step.takes.is_zero() && step.end.is_some()) {
+        // What is cut off, or would have another one beside it, is another story there.
+        let is_another = |(_, what): &(u32, What)| matches!(what, What::AttemptAbandoned { .. } | What::HedgeStarted);
+        if !recorder.events().iter().any(is_another) {
             let blocking = Recorder::default();
             assert_eq!(self.blocking(steps, &blocking), seen, "`run_blocking` differs");
             assert_eq!(blocking.events(), recorder.events(), "the events of `run_blocking` differ");
@@ -433,6 +434,44 @@ impl Recorder {
 
 /// All scenarios draw the same jitter.
 const SEED: u64 = 7;
+
+/// Makes executors of the name "billing", on a manual clock, with what `start` begins, and lets all happen to them that an observer
+/// can be told of.
+pub(crate) fn everything_happens(start: impl Fn(&str) -> Builder<()>) {
+    let (clock, _) = at_rest();
+    let start = || start("billing").unbudgeted().clock(&clock);
+
+    let chain = (Fallback::value(0), Retry::fixed(secs(1)).max_attempts(2), Timeout::secs(2));
+    let (falls_back, script) = (start().policies(chain).build().unwrap(), Script::new(&clock, [err("down"), hangs()]));
+    assert_eq!(clock.block_on(falls_back.run(|_| script.call_plain())).unwrap(), 0);
+
+    let (hedges, script) =
+        (start().policies(Hedge::after(ms(10))).build().unwrap(), Script::new(&clock, [hangs(), ok(7)]));
+    assert_eq!(clock.block_on(hedges.run::<_, &str, _, _>(|_| script.call_plain())).unwrap(), 7);
+
+    let breaker = Breaker::new(BreakerConfig::default().rule(TripRule::consecutive(1)).open_for(secs(5)));
+    let breaks = start().policies(breaker.named("ledger")).build().unwrap();
+    let answer = |answer: Result<i32, &'static str>| drop(clock.block_on(breaks.run(|_| ready(answer))));
+    for each in [Err("down"), Ok(7)] {
+        answer(each);
+    }
+    clock.advance(secs(5));
+    answer(Ok(7));
+
+    let place = Bulkhead::with(BulkheadConfig::new(1).queue(5).max_wait(secs(60)));
+    let (waits, held) = (start().policies(place.clone()).build().unwrap(), place.try_acquire().unwrap());
+    let mut run = tokio_test::task::spawn(waits.run(|_| ready(Ok::<_, &str>(7))));
+    assert!(run.poll().is_pending());
+    clock.advance(secs(3));
+    drop(held);
+    assert!(run.poll().is_ready());
+
+    let troubled = start().policies(Chaos::fail(1.0, || "on purpose")).build().unwrap();
+    assert!(clock.block_on(troubled.run(|_| ready(Ok(7)))).is_err());
+
+    let standard = start().policies(StandardChain::new(StandardConfig::default())).build().unwrap();
+    standard.reconfigure(StandardConfig::default()).unwrap();
+}
 
 /// Numbers that the seed decides (SplitMix64, Steele, Lea and Flood 2014), for models of load.
 pub(crate) struct Dice(AtomicU64);

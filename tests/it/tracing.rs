@@ -1,8 +1,9 @@
 //! What a subscriber is told: spans, who is inside of which, and events with their fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::{pending, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
 use steadfast::breaker::{BreakerConfig, TripRule};
@@ -15,7 +16,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-use crate::support::{Script, at_rest, err, hangs, ok, secs};
+use crate::support::{Script, at_rest, err, everything_happens, hangs, ok, secs};
 
 /// An event, or a span that was closed, with the names of the spans around it from the outside in.
 #[derive(Clone, Debug)]
@@ -112,6 +113,45 @@ fn a_run_is_a_span_and_each_decision_an_event_in_it() {
     let (run, read) = (&lines[10], ["executor", "outcome", "attempts", "elapsed_ms"]);
     assert_eq!(read.map(|field| run.fields[field].as_str()), ["billing", "success", "3", "4000.0"]);
     assert_eq!(run.around, ["request"]);
+}
+
+#[test]
+fn everything_that_happens_has_a_line_with_its_fields() {
+    let lines = logged(|| everything_happens(|name| Executor::builder(name).observe(Tracing::new())));
+    let words: BTreeSet<_> = lines.iter().map(|line| line.message.as_str()).collect();
+    let expected = [
+        ["admitted", "attempt abandoned", "attempt finished", "attempt started", "breaker changed", "breaker opened"],
+        ["closed run", "fault injected", "fell back", "hedge lost", "hedge started", "hedge won"],
+        ["queued", "reconfigured", "rejected", "retry scheduled", "run finished", "timed out"],
+    ];
+    assert_eq!(words, expected.into_iter().flatten().collect());
+    for (message, fields) in [
+        ("admitted", &[("by", "bulkhead"), ("waited_ms", "3000.0")][..]),
+        ("fell back", &[("error", "timed_out")]),
+        ("hedge won", &[("hedge", "1")]),
+        ("queued", &[("by", "bulkhead")]),
+        ("reconfigured", &[("by", "standard"), ("executor", "billing")]),
+        ("timed out", &[("limit_ms", "2000.0"), ("attempt", "2"), ("executor", "billing")]),
+    ] {
+        let line = lines.iter().find(|line| line.message == message).unwrap();
+        fields.iter().for_each(|(field, value)| assert_eq!(line.fields[field], *value, "{line:?}"));
+    }
+    let outside: BTreeSet<_> =
+        lines.iter().filter(|line| line.around.is_empty()).map(|line| line.message.as_str()).collect();
+    assert_eq!(outside, ["closed run", "reconfigured"].into(), "all else is in the span of its run");
+}
+
+#[test]
+fn an_operation_that_panics_is_an_error_in_the_log() {
+    let lines = logged(|| {
+        let (clock, _) = at_rest();
+        let executor = Executor::builder("billing").clock(&clock).observe(Tracing::new()).build().unwrap();
+        let run = executor.run(|_| async { resume_unwind(Box::new("its own")) as Result<(), ()> });
+        assert!(catch_unwind(AssertUnwindSafe(|| clock.block_on(run))).is_err());
+    });
+    let ended = lines.iter().find(|line| line.message == "attempt abandoned").unwrap();
+    assert_eq!((ended.level, ended.fields["why"].as_str()), (Level::ERROR, "panicked"));
+    assert_eq!(lines.last().unwrap().fields["outcome"], "panicked");
 }
 
 #[test]
