@@ -50,15 +50,8 @@ pub struct Timeout(Limit);
 // How far it reaches shares a word with the tag.
 #[derive(Clone)]
 enum Limit {
-    Fixed(Fixed, Reach),
+    Fixed(Duration, Reach),
     By(Arc<dyn Fn(&Attempt) -> Duration + Send + Sync>, Reach),
-}
-
-/// A limit, and the same in nanoseconds, so that no call has to convert it.
-#[derive(Clone, Copy)]
-struct Fixed {
-    limit: Duration,
-    nanos: Nanos,
 }
 
 /// What of a result that outlives its run, such as the response to a request, the limit covers.
@@ -71,7 +64,7 @@ enum Reach {
 impl Timeout {
     /// Gives up after `limit`, which must not be zero; `Duration::MAX` means never.
     pub const fn new(limit: Duration) -> Timeout {
-        Timeout(Limit::Fixed(Fixed { limit, nanos: Nanos::of(limit) }, Reach::Headers))
+        Timeout(Limit::Fixed(limit, Reach::Headers))
     }
 
     /// Gives up after `n` seconds.
@@ -108,9 +101,7 @@ impl Timeout {
     /// If the limit is zero.
     pub fn check(&self) -> Result<(), ConfigError> {
         match self.0 {
-            Limit::Fixed(Fixed { limit: Duration::ZERO, .. }, _) => {
-                Err(ConfigError::new("timeout", "0 s", "must be longer than zero"))
-            }
+            Limit::Fixed(Duration::ZERO, _) => Err(ConfigError::new("timeout", "0 s", "must be longer than zero")),
             Limit::Fixed(..) | Limit::By(..) => Ok(()),
         }
     }
@@ -119,7 +110,7 @@ impl Timeout {
     #[must_use]
     pub fn snapshot(&self) -> TimeoutSnapshot {
         let limit = match self.0 {
-            Limit::Fixed(fixed, _) => Some(fixed.limit),
+            Limit::Fixed(limit, _) => Some(limit),
             Limit::By(..) => None,
         };
         TimeoutSnapshot { limit, covers_body: self.covers_body() }
@@ -131,10 +122,10 @@ impl Timeout {
     }
 
     #[inline]
-    fn nanos<E>(&self, call: Call<'_, E>) -> Nanos {
+    fn limit_of<E>(&self, call: Call<'_, E>) -> Duration {
         match &self.0 {
-            Limit::Fixed(fixed, _) => fixed.nanos,
-            Limit::By(limit, _) => Nanos::of(limit(&call.attempt())),
+            Limit::Fixed(limit, _) => *limit,
+            Limit::By(limit, _) => limit(&call.attempt()),
         }
     }
 }
@@ -146,8 +137,8 @@ impl Settings for Timeout {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         match self.0 {
-            Limit::Fixed(Fixed { limit: Duration::MAX, .. }, _) | Limit::By(..) => inner,
-            Limit::Fixed(Fixed { limit, .. }, _) => Some(inner.map_or(limit, |inner| inner.min(limit))),
+            Limit::Fixed(Duration::MAX, _) | Limit::By(..) => inner,
+            Limit::Fixed(limit, _) => Some(inner.map_or(limit, |inner| inner.min(limit))),
         }
     }
 
@@ -159,7 +150,7 @@ impl Settings for Timeout {
 impl<T: Send, E: Send> Policy<T, E> for Timeout {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
-        let limit = self.nanos(call).covering_body(self.covers_body() && call.streams());
+        let limit = Nanos::of(self.limit_of(call), self.covers_body() && call.streams());
         async move {
             let at = limit.after(call.now());
             let body_until = limit.for_body(at);
@@ -196,14 +187,9 @@ impl Nanos {
     const COVERS_BODY: u64 = !Nanos::FOR_EVER;
 
     #[inline]
-    const fn of(limit: Duration) -> Nanos {
-        let nanos = limit.as_nanos();
-        Nanos(if nanos < Nanos::FOR_EVER as u128 { nanos as u64 } else { Nanos::FOR_EVER })
-    }
-
-    #[inline]
-    fn covering_body(self, covers: bool) -> Nanos {
-        if covers { Nanos(self.0 | Nanos::COVERS_BODY) } else { self }
+    fn of(limit: Duration, covers_body: bool) -> Nanos {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(Nanos::FOR_EVER);
+        Nanos(if covers_body { nanos | Nanos::COVERS_BODY } else { nanos })
     }
 
     #[inline]
@@ -286,7 +272,7 @@ impl fmt::Debug for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let covering = if self.covers_body() { ", covering the body" } else { "" };
         match &self.0 {
-            Limit::Fixed(fixed, _) => write!(f, "Timeout({:?}{covering})", fixed.limit),
+            Limit::Fixed(limit, _) => write!(f, "Timeout({limit:?}{covering})"),
             Limit::By(..) => write!(f, "Timeout(computed{covering})"),
         }
     }
