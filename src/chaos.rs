@@ -132,8 +132,7 @@ impl<I> Chaos<I> {
     fn draws<E>(&self, call: Call<'_, E>) -> bool {
         let core = call.scope().core;
         // What is injected is an attempt, and counts as one.
-        let may_start = call.context().max_attempts().is_none_or(|most| core.attempts() < most);
-        let hit = may_start && call.ended().is_none() && core.rng().unit() < self.switch.rate();
+        let hit = core.may_start() && call.ended().is_none() && core.rng().unit() < self.switch.rate();
         if hit {
             self.switch.0.injected.fetch_add(1, Relaxed);
             call.emit(|| What::ChaosInjected);
@@ -242,6 +241,7 @@ impl<T: Send, E: Send> Policy<T, E> for Chaos<Delay> {
 
 /// An attempt of which the operation knows nothing.
 fn inject<T, E>(call: Call<'_, E>, answer: impl FnOnce() -> Outcome<T, E>) -> Outcome<T, E> {
+    // Allowed: whoever injects has asked in this same poll.
     call.mark_started();
     let outcome = call.blame(answer);
     if call.is_observed() {

@@ -135,7 +135,7 @@ where
     async move {
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
-        if let Some(error) = begin(&core, &last, operation.check()) {
+        if let Some(error) = begin(&core, &last, || operation.check()) {
             return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
         }
         // The chain is dropped at the end of this statement, after the scope was told why.
@@ -162,17 +162,17 @@ fn ended<E>(last: &Last<E>, cause: Cause) -> Error<E> {
 
 /// Begins the run, or says why it may not. An already cancelled context runs nothing and takes nothing.
 #[inline(always)]
-fn begin<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+fn begin<E>(core: &Core<'_>, last: &Last<E>, check: impl Fn() -> Result<(), ConfigError>) -> Option<Error<E>> {
     let open = core.life().is_none_or(|life| life.is_open());
-    if open && core.is_plain() && checked.is_ok() {
+    if open && core.is_plain() && check().is_ok() {
         return None;
     }
-    begin_slow(core, last, checked)
+    begin_slow(core, last, check)
 }
 
 #[cold]
 #[inline(never)]
-fn begin_slow<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigError>) -> Option<Error<E>> {
+fn begin_slow<E>(core: &Core<'_>, last: &Last<E>, check: impl Fn() -> Result<(), ConfigError>) -> Option<Error<E>> {
     core.begin();
     if core.life().is_some_and(|life| !life.is_open()) {
         return Some(ended(last, Cause::ShutDown));
@@ -181,7 +181,7 @@ fn begin_slow<E>(core: &Core<'_>, last: &Last<E>, checked: Result<(), ConfigErro
         let config = ConfigError::new("Context::with_max_attempts", 0, "must be at least 1");
         return Some(Error::misconfigured(config));
     }
-    if let Err(config) = checked {
+    if let Err(config) = check() {
         return Some(Error::misconfigured(config));
     }
     core.ended().map(|cause| ended(last, cause))

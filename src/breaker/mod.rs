@@ -40,7 +40,7 @@ pub use self::config::{
     AbandonedTrial, BreakerConfig, DEFAULT_OPEN_JITTER, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS,
 };
 pub use self::handle::Breaker;
-use self::permit::{Held, Refusal};
+use self::permit::{Held, TurnedAway};
 pub use self::permit::{Permit, Rejected};
 pub use self::rule::{
     DEFAULT_BUCKET_WIDTH, DEFAULT_BUCKETS, DEFAULT_FAILURE_RATE, DEFAULT_FAILURE_THRESHOLD, DEFAULT_MINIMUM_CALLS,
@@ -92,7 +92,7 @@ where
             let next = *next;
             match this.permit.acquire(|| next.limit()) {
                 Ok(call) => this.rest.set(Rest::Running((this.start)(next, call))),
-                Err(Refusal { error, ruling }) => {
+                Err(TurnedAway { error, ruling }) => {
                     return Poll::Ready(Outcome { result: Err(error), ruling, tail: Tail::default() });
                 }
             }

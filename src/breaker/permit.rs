@@ -64,7 +64,8 @@ impl Permit {
 
     fn end(&mut self, end: TicketEnd) {
         if let Some(ticket) = self.ticket.take() {
-            settle(&self.breaker, ticket, end, self.began, self.breaker.now());
+            let is_timed = self.breaker.core().times_calls();
+            settle(&self.breaker, ticket, end, is_timed.then_some(self.began), self.breaker.now());
         }
     }
 }
@@ -142,7 +143,7 @@ impl fmt::Display for Rejected {
 impl std::error::Error for Rejected {}
 
 /// What is left to say of a call that was refused.
-pub(super) struct Refusal<E> {
+pub(super) struct TurnedAway<E> {
     pub(super) error: Error<E>,
     pub(super) ruling: Ruling,
 }
@@ -174,7 +175,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     pub(super) fn acquire(
         &mut self,
         inner_limit: impl FnOnce() -> Option<Duration>,
-    ) -> Result<Call<'run, E>, Refusal<E>> {
+    ) -> Result<Call<'run, E>, TurnedAway<E>> {
         let core = self.breaker.core();
         self.is_timed = core.times_calls();
         let began = if self.is_timed || core.counts_by_time() { self.call.now() } else { Moment::NEVER };
@@ -190,7 +191,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     /// Out of line, with an answer that fits into registers.
     #[cold]
     #[inline(never)]
-    fn acquire_otherwise(&self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Ticket, Refusal<E>> {
+    fn acquire_otherwise(&self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Ticket, TurnedAway<E>> {
         let telling = self.telling();
         let acquired = self.breaker.core().try_acquire(|| self.call.now(), inner_limit);
         drop(telling);
@@ -203,12 +204,12 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     }
 
     #[inline]
-    fn refuse(&self, refused: Refused) -> Refusal<E> {
+    fn refuse(&self, refused: Refused) -> TurnedAway<E> {
         let kind = refused.kind();
         self.call.emit_by(self.breaker.name(), || What::Rejected { by: "breaker", kind });
         let mut error = Error::refused(kind);
         error.set_name(self.breaker.name());
-        Refusal { error, ruling: Ruling::of(Verdict::Rejected { retry_after: refused.retry_after }) }
+        TurnedAway { error, ruling: Ruling::of(Verdict::Rejected { retry_after: refused.retry_after }) }
     }
 
     /// Says how the call ended, and returns whether the result may outlive the run.
@@ -250,7 +251,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     fn settle_at_end(&self, ruling: Ruling) {
         let end = end_of(self.call, ruling.verdict());
         let _telling = self.telling();
-        settle(self.breaker, self.ticket, end, self.began, self.call.scope().core.look());
+        settle(self.breaker, self.ticket, end, self.timed_from(), self.call.scope().core.look());
     }
 
     #[cold]
@@ -263,7 +264,13 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
             Fate::LostRace => TicketEnd::LostRace,
             Fate::Abandoned => TicketEnd::Abandoned,
         };
-        settle(self.breaker, self.ticket, end, self.began, scope.core.look());
+        settle(self.breaker, self.ticket, end, self.timed_from(), scope.core.look());
+    }
+
+    /// When the call began, if it mattered then how long it takes. A rule on slow calls that came while it was under way is for
+    /// those that begin after it, however this one ends.
+    fn timed_from(&self) -> Option<Moment> {
+        self.is_timed.then_some(self.began)
     }
 }
 
@@ -291,10 +298,10 @@ impl<E> Drop for Telling<'_, '_, E> {
     }
 }
 
-/// Says how a call ended that ran from `began` to `ended`.
-fn settle(breaker: &Breaker, ticket: Ticket, end: TicketEnd, began: Moment, ended: Moment) {
+/// Says how a call ended, and when; and when it began, if it matters how long it took.
+fn settle(breaker: &Breaker, ticket: Ticket, end: TicketEnd, began: Option<Moment>, ended: Moment) {
     let core = breaker.core();
-    if core.times_calls() && core.is_slow(ended.since(began)) {
+    if began.is_some_and(|began| core.is_slow(ended.since(began))) {
         core.settle_slow(ticket, end, ended);
     } else {
         core.settle(ticket, end, ended);

@@ -101,8 +101,8 @@ fn used_up<E>(call: Call<'_, E>) -> Error<E> {
     error
 }
 
-/// Tells the observers. What fits into registers of the verdict alone: a function that sees the outcome, or returns one, keeps
-/// it in memory, also where nobody looks.
+/// Tells the observers. The ruling alone, which fits into a register: a function that sees the outcome, or returns one, keeps it
+/// in memory, also where nobody looks.
 #[cold]
 #[inline(never)]
 fn finished<E, F>(call: Call<'_, E>, mut running: Pin<&mut Option<F>>, ruling: Ruling) {

@@ -50,7 +50,7 @@ impl<T, E> Outcome<T, E> {
         Outcome { result, ruling: Ruling::of(verdict), tail: Tail::default() }
     }
 
-    /// The judgement, made where the outcome arose.
+    /// The judgement, made where the outcome arose. A wait in it that is longer than eighteen years is for ever, `Duration::MAX`.
     #[must_use]
     #[inline]
     pub fn verdict(&self) -> Verdict {

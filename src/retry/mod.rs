@@ -135,7 +135,7 @@ impl<'run, E> Tries<'run, E> {
     #[cold]
     fn passed(&self) -> Option<Limit> {
         let core = self.call.scope().core;
-        if core.context.max_attempts().is_some_and(|most| core.attempts() >= most) {
+        if !core.may_start() {
             return Some(Limit::Attempts);
         }
         let deadline = self.call.scope().deadline;
@@ -158,6 +158,7 @@ impl<E> Drop for Tries<'_, E> {
     }
 }
 
+/// The time before the next try.
 type Wait<F> = Pin<Box<F>>;
 
 impl Retry {
@@ -323,7 +324,7 @@ impl<T: Send> Pause<T> {
         self,
         call: Call<'_, E>,
         next: N,
-    ) -> Option<Pin<Box<impl Future<Output = ()> + Send>>> {
+    ) -> Option<Wait<impl Future<Output = ()> + Send>> {
         let empty = self.wait.is_zero() && self.value.is_none();
         (!empty).then(|| Box::pin(self.wait(call, next)))
     }

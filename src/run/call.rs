@@ -56,13 +56,13 @@ impl Which {
 const TRIAL: u64 = 1 << 16;
 const STREAMS: u64 = 1 << 17;
 const JUDGED: u64 = 1 << 18;
-const PLAIN: u64 = 1 << 19;
+const OF_PLAIN_RUN: u64 = 1 << 19;
 
 impl<'run, E> Call<'run, E> {
     #[inline]
     pub(crate) fn first(frame: &'run Frame<'run, E>, streams: bool) -> Call<'run, E> {
         let streams = if streams { STREAMS } else { 0 };
-        let plain = if frame.scope.core.is_plain() { PLAIN } else { 0 };
+        let plain = if frame.scope.core.is_plain() { OF_PLAIN_RUN } else { 0 };
         Call { frame, which: Which(Which::FIRST.0 | streams | plain) }
     }
 
@@ -246,7 +246,7 @@ impl<'run, E> Call<'run, E> {
     /// See [`Core::is_plain`](super::Core::is_plain). Carried along, where no memory has to be read for it.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.which.0 & PLAIN != 0
+        self.which.0 & OF_PLAIN_RUN != 0
     }
 
     #[inline]

@@ -39,9 +39,7 @@ impl<E> Last<E> {
     /// Takes over what a failed attempt said after `at` tries, and keeps the last `keep` errors of the run, or as many as
     /// another retry has asked for.
     pub(crate) fn keep(&self, error: Option<E>, at: u32, keep: usize) {
-        if let Some(error) = error {
-            let _dropped_outside_of_the_lock = self.with(|spoken| spoken.take_over(error, at, keep));
-        }
+        let _dropped_outside_of_the_lock = self.with(|spoken| spoken.take_over(error, at, keep));
     }
 
     /// [`keep`](Last::keep), where another attempt will be made after one that was worth `verdict`: see [`go_on`](Last::go_on).
@@ -49,7 +47,7 @@ impl<E> Last<E> {
         let _dropped_outside_of_the_lock = self.with(|spoken| {
             spoken.verdict = Some(verdict);
             spoken.stopped = None;
-            error.map(|error| spoken.take_over(error, at, keep))
+            spoken.take_over(error, at, keep)
         });
     }
 
@@ -139,10 +137,16 @@ impl<E> Last<E> {
 }
 
 impl<E> Spoken<E> {
-    /// Returns what is not kept any more: the error before this one, or the oldest ones of the history.
-    fn take_over(&mut self, error: E, at: u32, keep: usize) -> (Option<E>, Vec<E>) {
-        self.at = at;
-        let before = self.error.replace(error);
+    /// Returns what is not kept any more: the error before this one, or the oldest ones of the history. A try that says nothing
+    /// (one that timed out, or ended with a value) says how many are kept all the same.
+    fn take_over(&mut self, error: Option<E>, at: u32, keep: usize) -> (Option<E>, Vec<E>) {
+        let before = match error {
+            Some(error) => {
+                self.at = at;
+                self.error.replace(error)
+            }
+            None => None,
+        };
         // Of several retries the one that keeps most decides.
         self.keep = self.keep.max(keep);
         if self.keep == 0 {

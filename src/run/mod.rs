@@ -5,6 +5,7 @@
 
 mod alarm;
 mod call;
+mod flags;
 mod last;
 mod scope;
 mod watched;
@@ -17,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::alarm::Alarm;
 pub use self::call::Call;
+use self::flags::{Flags, IN_FLIGHT, PLAIN};
 pub(crate) use self::last::Last;
 pub use self::last::Stopped;
 pub(crate) use self::scope::{Fate, Scope};
 pub use self::scope::{Frame, Reason};
-use self::watched::Watched;
 use crate::budget::Budget;
 use crate::cancel::Cause;
 use crate::clock::{Clock, Moment};
@@ -61,7 +62,7 @@ pub(crate) struct Core<'run> {
     start: AtomicU64,
     /// The nearest timer that was found waiting in this poll: an outer limit that is not nearer needs none of its own.
     armed: AtomicU64,
-    watched: Watched,
+    flags: Flags,
 }
 
 impl<'run> Core<'run> {
@@ -76,7 +77,7 @@ impl<'run> Core<'run> {
             now: AtomicU64::new(UNKNOWN),
             start: AtomicU64::new(UNKNOWN),
             armed: AtomicU64::new(UNKNOWN),
-            watched: Watched::new(setup.observers.is_empty() && context.is_plain()),
+            flags: Flags::new(setup.observers.is_empty() && context.is_plain()),
         }
     }
 
@@ -107,14 +108,14 @@ impl<'run> Core<'run> {
         if let Some(budget) = self.budget()
             && budget.begin_run()
         {
-            self.watched.set_in_flight();
+            self.flags.set(IN_FLIGHT);
         }
     }
 
     /// The run is over, and all that it held was given back.
     #[inline]
     pub(crate) fn end(&self) {
-        if self.watched.is_in_flight() {
+        if self.flags.has(IN_FLIGHT) {
             self.end_in_flight();
         }
     }
@@ -203,7 +204,7 @@ impl<'run> Core<'run> {
     /// from the others is asked once, and not one by one.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.watched.is_plain()
+        self.flags.has(PLAIN)
     }
 
     /// Whether the caller brought nothing that can end the run.

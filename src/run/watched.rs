@@ -1,80 +1,19 @@
 //! What observers are told of a run: the two ends of it, and those of its attempts.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::flags::{FRESH, Flags, PANICKED, UNTOLD};
 use super::{Call, Core, Reason};
 use crate::cancel::Cause;
 use crate::error::Name;
 use crate::event::{CutOff, Event, RunEnd, RunId, Stopped, What};
 use crate::outcome::Ruling;
 
-/// The id of the run while somebody observes it, and five bits. The id is 0 if nobody does, before the run starts and after it
-/// is finished.
-pub(super) struct Watched(AtomicU64);
-
-impl Watched {
-    /// By nobody yet; by nobody at all if the run is plain.
-    #[inline]
-    pub(super) const fn new(is_plain: bool) -> Watched {
-        Watched(AtomicU64::new(if is_plain { PLAIN } else { 0 }))
-    }
-
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.has(PLAIN)
-    }
-
-    #[inline]
-    pub(super) fn is_in_flight(&self) -> bool {
-        self.has(IN_FLIGHT)
-    }
-
-    pub(super) fn set_in_flight(&self) {
-        self.set(IN_FLIGHT, true);
-    }
-
-    #[inline]
-    fn is_observed(&self) -> bool {
-        !self.is_plain() && self.id() != 0
-    }
-
-    fn run(&self) -> Option<RunId> {
-        RunId::new(self.id())
-    }
-
-    #[inline]
-    fn id(&self) -> u64 {
-        self.0.load(Relaxed) & ID
-    }
-
-    fn set_id(&self, id: u64) {
-        self.0.store(self.0.load(Relaxed) & !ID | id, Relaxed);
-    }
-
-    #[cold]
-    fn take_fresh(&self) -> bool {
-        let was_fresh = self.has(FRESH);
-        self.set(FRESH, false);
-        was_fresh
-    }
-
-    #[inline]
-    fn has(&self, bit: u64) -> bool {
-        self.0.load(Relaxed) & bit != 0
-    }
-
-    fn set(&self, bit: u64, to: bool) {
-        let before = self.0.load(Relaxed);
-        self.0.store(if to { before | bit } else { before & !bit }, Relaxed);
-    }
-}
-
 impl Core<'_> {
     /// Whether anybody wants to see events.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
-        self.watched.is_observed()
+        self.flags.run().is_some()
     }
 
     /// Enters the span of the run, if an observer keeps one, until what it gives is dropped.
@@ -87,7 +26,7 @@ impl Core<'_> {
     #[cfg(feature = "tracing")]
     #[cold]
     fn enter_observed(&self) -> Option<Entered> {
-        let span = self.setup.observers.span(self.watched.run()?)?;
+        let span = self.setup.observers.span(self.flags.run()?)?;
         span.with_subscriber(|(id, subscriber)| subscriber.enter(id));
         Some(Entered(span))
     }
@@ -96,8 +35,8 @@ impl Core<'_> {
     #[cold]
     pub(crate) fn begin(&self) {
         if !self.setup.observers.is_empty() && self.setup.observers.are_enabled() {
-            self.watched.set_id(RunId::next().get());
-            self.watched.set(FRESH, true);
+            self.flags.set_run(Some(RunId::next()));
+            self.flags.set(FRESH);
             self.tell(1, 0, None, || What::RunStarted);
         }
     }
@@ -105,14 +44,21 @@ impl Core<'_> {
     /// Whether the run is observed and about to be polled for the first time: then its start has looked at the clock just now.
     #[inline]
     pub(super) fn has_just_begun(&self) -> bool {
-        self.is_observed() && self.watched.take_fresh()
+        self.is_observed() && self.take_fresh()
+    }
+
+    #[cold]
+    fn take_fresh(&self) -> bool {
+        let was_fresh = self.flags.has(FRESH);
+        self.flags.clear(FRESH);
+        was_fresh
     }
 
     /// Tells the observers, of whom there are some. `what` is made in its place: an event is large, and moving it costs more than
     /// filling it in.
     #[cold]
     pub(super) fn tell(&self, attempt: u32, hedge: u32, policy: Option<Name>, what: impl FnOnce() -> What) {
-        let (executor, run, at) = (self.setup.name, self.watched.run(), self.now());
+        let (executor, run, at) = (self.setup.name, self.flags.run(), self.now());
         self.setup.observers.tell(&Event { executor, run, at, attempt, hedge, policy, what: what() });
     }
 
@@ -127,7 +73,7 @@ impl Core<'_> {
         if self.is_observed() {
             let what = || What::RunFinished { end: end(), stopped, attempts, elapsed };
             self.tell(self.tries().max(1), 0, None, what);
-            self.watched.set_id(0);
+            self.flags.set_run(None);
         }
     }
 
@@ -135,7 +81,7 @@ impl Core<'_> {
     #[cold]
     fn finish_dropped(&self) {
         let elapsed = self.elapsed();
-        let end = if self.watched.has(PANICKED) { RunEnd::Panicked } else { RunEnd::Dropped };
+        let end = if self.flags.has(PANICKED) { RunEnd::Panicked } else { RunEnd::Dropped };
         self.finish(|| end, None, self.attempts(), elapsed);
     }
 }
@@ -151,13 +97,13 @@ impl Drop for Core<'_> {
 }
 
 impl<'run, E> Call<'run, E> {
-    fn watched(&self) -> &'run Watched {
-        &self.scope().core.watched
+    fn flags(&self) -> &'run Flags {
+        &self.scope().core.flags
     }
 
     #[cold]
     pub(super) fn attempt_started(&self) {
-        self.watched().set(PANICKED, false);
+        self.flags().clear(PANICKED);
         self.emit(|| What::AttemptStarted);
     }
 
@@ -166,7 +112,7 @@ impl<'run, E> Call<'run, E> {
         // The operation may have taken long within this poll.
         self.scope().core.look();
         if self.is_judged() {
-            self.watched().set(UNTOLD, true);
+            self.flags().set(UNTOLD);
         } else {
             self.emit(|| What::AttemptFinished { verdict: ruling.verdict() });
         }
@@ -195,7 +141,7 @@ impl<'run, E> Call<'run, E> {
     fn attempt_panicked(&self) {
         self.scope().mark_panicked();
         if self.is_observed() {
-            self.watched().set(PANICKED, true);
+            self.flags().set(PANICKED);
             self.scope().core.look();
             self.emit(|| What::AttemptAbandoned { why: CutOff::Panicked });
         }
@@ -214,8 +160,8 @@ impl<'run, E> Call<'run, E> {
     /// For a policy that goes on to wait after the operation has ended: its end is told now, and not when it has been judged, which may
     /// never come to be.
     pub(crate) fn tell_untold(&self, ruling: Ruling) {
-        if self.is_observed() && self.watched().has(UNTOLD) {
-            self.watched().set(UNTOLD, false);
+        if self.is_observed() && self.flags().has(UNTOLD) {
+            self.flags().clear(UNTOLD);
             self.emit(|| What::AttemptFinished { verdict: ruling.verdict() });
         }
     }
@@ -223,8 +169,8 @@ impl<'run, E> Call<'run, E> {
     /// For the outermost policy that judges: the end of the attempt that nobody was told of, if there is one.
     #[inline]
     pub(crate) fn untold(&self, ruling: Ruling) -> Option<Untold<'run, E>> {
-        (self.is_observed() && !self.is_judged() && self.watched().has(UNTOLD)).then(|| {
-            self.watched().set(UNTOLD, false);
+        (self.is_observed() && !self.is_judged() && self.flags().has(UNTOLD)).then(|| {
+            self.flags().clear(UNTOLD);
             Untold { call: *self, ruling }
         })
     }
@@ -262,21 +208,3 @@ impl<E> Drop for Untold<'_, E> {
         self.call.emit(|| What::AttemptFinished { verdict: ruling.verdict() });
     }
 }
-
-/// See [`Core::is_plain`].
-const PLAIN: u64 = 1 << 59;
-
-/// The budget has to be told of the end of the run.
-const IN_FLIGHT: u64 = 1 << 60;
-
-/// All below: threads take ids from one counter, in blocks, and no program makes so many runs.
-const ID: u64 = PLAIN - 1;
-
-/// The run was not polled yet.
-const FRESH: u64 = 1 << 61;
-
-/// An attempt has ended, and a policy that judges it has yet to tell.
-const UNTOLD: u64 = 1 << 62;
-
-/// The operation of the last attempt has panicked.
-const PANICKED: u64 = 1 << 63;

@@ -68,6 +68,35 @@ fn slow_calls_open_whether_they_succeed_or_fail() {
 }
 
 #[test]
+fn a_rule_on_slow_calls_is_for_those_that_begin_under_it() {
+    let window = |rule: TripRule| rule.window(10, secs(60)).minimum_calls(100);
+    let failures = || window(TripRule::failure_rate(0.5));
+    let (bench, _) = with_rule(failures());
+    let clock = bench.clock.clock();
+    let mut runs = [Ok(()), Err("down")].map(|end| {
+        let clock = clock.clone();
+        let slowly = move |_| {
+            let clock = clock.clone();
+            async move {
+                clock.sleep(SLOW).await;
+                end
+            }
+        };
+        let breaker = bench.breaker.clone();
+        let cx = bench.cx.clone();
+        tokio_test::task::spawn(async move { try_do(&cx, slowly, &breaker).await.is_ok() })
+    });
+    runs.each_mut().map(|run| tokio_test::assert_pending!(run.poll()));
+    let both = failures().or(window(TripRule::slow_rate(0.5).slow_call(SLOW)));
+    bench.breaker.reconfigure(BreakerConfig::default().rule(both)).unwrap();
+    bench.clock.advance(SLOW);
+    assert_eq!(runs.each_mut().map(|run| tokio_test::assert_ready!(run.poll())), [true, false]);
+    assert_eq!(counted(&bench), [2, 1, 0, 0], "neither was timed");
+    call(&bench, SLOW, Ok(()));
+    assert_eq!(counted(&bench), [3, 1, 1, 0]);
+}
+
+#[test]
 fn a_slow_failure_is_both() {
     let (bench, _) = with_rule(slow_rule().minimum_calls(100).or(TripRule::failure_rate(1.0)));
     call(&bench, secs(3), Err("down"));

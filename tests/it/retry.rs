@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use steadfast::error::{Kind, Limit};
-use steadfast::judge::retry_if;
+use steadfast::error::{Error, Kind, Limit};
+use steadfast::judge::{classify, retry_if};
 use steadfast::operation::Fault;
 use steadfast::retry::{DEFAULT_MAX_ATTEMPTS, Jitter, OnLongWait, OnRejection};
-use steadfast::{Context, Executor, Retry, Timeout, try_do};
+use steadfast::{Context, Executor, Retry, Timeout, Verdict, try_do};
 
 use crate::policies::Refuses;
 use crate::support::{
@@ -266,6 +266,26 @@ fn an_error_history_keeps_the_last_n() {
     assert_eq!(history(3, numbered(5)), [3, 4, 5]);
     assert_eq!(history(9, numbered(5)), [1, 2, 3, 4, 5]);
     assert_eq!(history(3, vec![err(1), permanent(2)]), [1, 2]);
+}
+
+#[test]
+fn tries_that_say_nothing_are_no_gap_in_the_error_history() {
+    let with_limit = || (Retry::immediate().keep_errors(3), Timeout::secs(1));
+    let seen = scenario(with_limit).typed([hangs::<(), u32>(), err(2), err(3)]);
+    assert_eq!(seen.failure().history, [2, 3], "after one that timed out");
+    let seen = scenario(with_limit).typed([hangs::<(), u32>(), permanent(2)]);
+    assert_eq!(seen.failure().history, [2], "the last one is part of it");
+
+    let is_bad =
+        |result: &Result<u32, Error<u32>>| if result.is_ok() { Verdict::Transient } else { Verdict::Permanent };
+    let judged = move || (Retry::immediate().keep_errors(3), classify(is_bad));
+    let seen = scenario(judged).typed([ok(1), err(2)]);
+    assert_eq!(seen.failure().history, [2], "after a value that was given up");
+
+    let nested =
+        || (Retry::immediate().max_attempts(2).keep_errors(3), Retry::immediate().max_attempts(2), Timeout::secs(1));
+    let seen = scenario(nested).typed([hangs::<(), u32>(), hangs(), err(3), err(4)]);
+    assert_eq!(seen.failure().history, [3, 4], "the retry that keeps most decides");
 }
 
 #[test]
