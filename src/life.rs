@@ -2,14 +2,13 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
 use crate::shield::{discard, wake_all};
-use crate::sync::thread_slot;
+use crate::sync::{AtomicU8, Mutex, MutexGuard, Ordering, lock, thread_slot};
 
 /// The life of an executor, shared with its runs and with the bodies that outlive them.
 ///
@@ -19,6 +18,17 @@ use crate::sync::thread_slot;
 /// first: if it is the run's, `shut_down` finds the waker; if it is `shut_down`'s, the lock makes the store visible to the
 /// run. No wake-up is lost, and no ordering stronger than the lock's own is needed. The look at `state` when a run starts
 /// promises nothing to anybody else, so it is relaxed.
+///
+/// `close`, `shut_down` and `leave` each change one thing, `state` or a shard, then look at `state` and at every shard under its
+/// lock, and tell those in `idle` if the executor is closed and nobody waits. One of them does:
+/// * Who leaves and finds another one still there has looked into that shard before the other one's removal. So the other one left
+///   later, and sees whatever the first has seen. Who is the last to leave finds nobody.
+/// * If `close` finds nobody, it tells. If it finds somebody, it has looked into that shard before the removal, so whoever leaves it
+///   sees the stored state, and so do all who leave after that one.
+///
+/// `drained` puts its waker into `idle` under the lock and then looks. Whoever tells takes the wakers under that lock: after
+/// that, and the waker is found, or before it, and then `drained` sees all that the other one has seen: it is closed, and who
+/// waits by now has come since and will leave.
 #[derive(Default)]
 pub(crate) struct Life {
     state: AtomicU8,
@@ -126,7 +136,7 @@ impl Shard {
     }
 
     fn lock(&self) -> MutexGuard<'_, Slab<Waker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -215,7 +225,10 @@ const OPEN: u8 = 0;
 const CLOSED: u8 = 1;
 const SHUT_DOWN: u8 = 2;
 
-#[cfg(test)]
+#[cfg(all(test, steadfast_loom))]
+mod loom_models;
+
+#[cfg(all(test, not(steadfast_loom)))]
 mod tests {
     use std::task::Waker;
 

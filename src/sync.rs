@@ -10,12 +10,12 @@ use std::sync::atomic::AtomicUsize;
 #[cfg(steadfast_loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU64, fence},
+    atomic::{AtomicU8, AtomicU64, fence},
 };
 #[cfg(not(steadfast_loom))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU64, fence},
+    atomic::{AtomicU8, AtomicU64, fence},
 };
 
 pub(crate) use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
-//! The client under test: every policy in one chain, HTTP/1 and HTTP/2, and callers that leave.
+//! The client under test: limits, timeouts, retry, hedge and breaker in one chain, HTTP/1 and HTTP/2, and callers that leave.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +19,7 @@ use steadfast::{
 use crate::AnyResult;
 use crate::faults::{Dice, Fault, Injected};
 use crate::ledger::{Call, Ledger, Story};
-use crate::seen::is_once;
-use crate::server::{CALL, SIZE, number, pattern};
+use crate::server::{ALLOWED, CALL, SIZE, number, pattern};
 
 type Chain = (Bulkhead, Timeout, Retry, Hedge, Breaker, RateLimiter, Timeout);
 
@@ -73,11 +72,16 @@ impl Client {
         let call = self.ledger.begin();
         let fault = if trouble { Fault::of_caller(dice) } else { None };
         let token = CancellationToken::new();
-        let mut cx = Context::new().with_token(token.clone()).with_max_attempts(MOST_ATTEMPTS);
+        // In trouble some may not be repeated. Without it all may: a connection that was spoilt before is no reason to fail.
+        let is_once = trouble && dice.percent(12);
+        let attempts =
+            if trouble { u32::try_from(1 + dice.below(MOST_ATTEMPTS.into())).unwrap_or(1) } else { MOST_ATTEMPTS };
+        let mut cx = Context::new().with_token(token.clone()).with_max_attempts(attempts);
         if fault == Some(Fault::ShortDeadline) {
             cx = cx.with_timeout(dice.millis(1, 60));
         }
-        let request = self.request(&call, dice).context(&cx);
+        let allowed = if is_once { 1 } else { attempts };
+        let request = self.request(&call, is_once, dice).header(ALLOWED, allowed).context(&cx);
         let after = dice.millis(0, 60);
         let ended = {
             let exchange = pin!(exchange(&call, request, fault == Some(Fault::SlowReader)));
@@ -94,10 +98,10 @@ impl Client {
                     Either::Right(((), exchange)) => {
                         self.injected.count(Fault::Cancelled);
                         token.cancel();
-                        patiently(exchange).await
+                        within(PATIENCE, exchange).await
                     }
                 },
-                _ => patiently(exchange).await,
+                _ => within(PATIENCE, exchange).await,
             }
         };
         if let (Some(fault @ (Fault::ShortDeadline | Fault::SlowReader)), Some(how)) = (fault, ended)
@@ -111,15 +115,14 @@ impl Client {
         ended
     }
 
-    fn request(&self, call: &Call, dice: &mut Dice) -> RequestBuilder {
+    fn request(&self, call: &Call, is_once: bool, dice: &mut Dice) -> RequestBuilder {
         let http = &self.http[usize::from(dice.percent(50))];
-        let is_upload = is_once(call.number) || call.number % 8 == 5;
-        if !is_upload {
+        if !is_once && dice.percent(86) {
             return http.get(&self.url).header(CALL, call.number);
         }
         let body = vec![b'x'; usize::try_from(dice.below(32 * 1024)).unwrap_or(0)];
         let upload = http.post(&self.url).header(CALL, call.number).header(SIZE, body.len()).body(body);
-        upload.idempotent(!is_once(call.number))
+        upload.idempotent(!is_once)
     }
 
     pub(crate) fn bulkhead_config() -> BulkheadConfig {
@@ -181,10 +184,10 @@ fn of_body(kind: Kind) -> &'static str {
     }
 }
 
-/// Waits for far longer than all limits of the chain together.
-async fn patiently<F: Future<Output = &'static str>>(exchange: Pin<&mut F>) -> Option<&'static str> {
-    match select(exchange, pin!(sleep(Duration::from_secs(20)))).await {
-        Either::Left((how, _)) => Some(how),
+/// What a future gives, unless it takes longer.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    match select(pin!(future), pin!(sleep(limit))).await {
+        Either::Left((output, _)) => Some(output),
         Either::Right(_) => None,
     }
 }
@@ -202,5 +205,8 @@ pub(crate) const ANSWERED: &str = "answered";
 /// An answer, but not the one to this request.
 pub(crate) const WRONG: &str = "wrong answer";
 
-/// What every caller allows: retries and hedges together.
-pub(crate) const MOST_ATTEMPTS: u32 = 5;
+/// The most that a caller allows: retries and hedges together.
+const MOST_ATTEMPTS: u32 = 5;
+
+/// Far longer than all limits of the chain together.
+const PATIENCE: Duration = Duration::from_secs(20);

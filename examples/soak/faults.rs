@@ -69,6 +69,11 @@ impl Fault {
     const OF_CALLER: [(Fault, u32); 4] =
         [(Fault::Dropped, 8), (Fault::Cancelled, 6), (Fault::ShortDeadline, 4), (Fault::SlowReader, 4)];
 
+    /// Often enough for the few seconds of a run without arguments: each of the others takes its turn.
+    pub(crate) fn is_frequent(self) -> bool {
+        Fault::OF_SERVER.into_iter().chain(Fault::OF_CALLER).any(|(frequent, _)| frequent == self)
+    }
+
     pub(crate) fn of_server(dice: &mut Dice) -> Option<Fault> {
         dice.one_of(&Fault::OF_SERVER)
     }
@@ -89,6 +94,11 @@ impl Injected {
 
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// The faults that never were.
+    pub(crate) fn missing(&self) -> Vec<Fault> {
+        Fault::ALL.into_iter().filter(|fault| self.0[*fault as usize].load(Relaxed) == 0).collect()
     }
 
     /// "Error 12, Truncated 7" and so on.

@@ -1,6 +1,6 @@
-//! An axum server and a client with every policy in its chain, for as long as one likes, while everything goes wrong that can: errors,
-//! resets, truncated and stalled bodies, restarts of the server, callers that leave, changes of all settings. At the end every call
-//! has to have one known outcome, and nothing may be left. It fails if a call is lost or something has leaked.
+//! An axum server and a client for reqwest, for as long as one likes, while much goes wrong: errors, resets, truncated and stalled
+//! bodies, restarts of the server, callers that leave, changes of the settings. At the end every call has to have one known outcome, and
+//! nothing may be left. It fails if a call is lost, if something has leaked, or if one of the faults never happened.
 //!
 //! ```sh
 //! cargo run --release --features full --example soak                    # a few seconds
@@ -25,7 +25,7 @@ use std::time::Duration;
 use steadfast::breaker::State;
 use steadfast::clock::{Clock, Moment};
 
-use crate::client::{ANSWERED, Client, ms, sleep};
+use crate::client::{ANSWERED, Client, ms, sleep, within};
 use crate::faults::{Dice, Injected};
 use crate::report::Report;
 use crate::server::Server;
@@ -44,8 +44,9 @@ async fn main() -> AnyResult<ExitCode> {
     report.lost("calls that failed after all faults were over", recover(&client, &server).await?);
     report.lost("calls that a shutdown did not end", shut_down(&client, &server).await?);
     println!("\n{} faults: {}", injected.total(), injected.by_kind());
+    report.happened(&client, &injected, length);
     report.accounts(&client, server.shared());
-    report.leaks(client, &server).await;
+    report.leaks(client, &server).await?;
     server.stop().await;
     report.leaks_of_process().await;
     Ok(report.verdict())
@@ -101,7 +102,7 @@ async fn recover(client: &Client, server: &Server) -> AnyResult<u64> {
     let mut dice = Dice::new(7);
     let since = Clock::tokio().now();
     while client.breaker.state() != State::Closed {
-        if Clock::tokio().now().since(since) > Duration::from_secs(10) {
+        if Clock::tokio().now().since(since) > PATIENCE {
             return Err(format!("the breaker is still {}", client.breaker.state()).into());
         }
         let _trial = client.call(&mut dice, false).await;
@@ -123,12 +124,15 @@ async fn shut_down(client: &Arc<Client>, server: &Server) -> AnyResult<u64> {
             tokio::spawn(async move { client.call(&mut Dice::new(seed), false).await })
         })
         .collect();
-    while client.executor.waiting() < calls.len() {
-        sleep(ms(1)).await;
-    }
+    let all_wait = async {
+        // One that has ended is found below.
+        while client.executor.waiting() < calls.len() && !calls.iter().any(tokio::task::JoinHandle::is_finished) {
+            sleep(ms(1)).await;
+        }
+    };
+    let mut others = u64::from(within(PATIENCE, all_wait).await.is_none());
     client.executor.shutdown();
-    client.executor.drained().await;
-    let mut others = 0;
+    others += u64::from(within(PATIENCE, client.executor.drained()).await.is_none());
     for call in calls {
         others += u64::from(call.await? != Some("shut_down"));
     }
@@ -136,3 +140,5 @@ async fn shut_down(client: &Arc<Client>, server: &Server) -> AnyResult<u64> {
 }
 
 const CALLERS: u64 = 64;
+
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,20 +8,21 @@ pub(crate) struct Seen {
     last: Vec<AtomicU64>,
     /// The most requests of one call.
     most: AtomicU64,
-    /// Requests that came twice and must not.
-    repeated: AtomicU64,
+    /// Requests beyond those that the call is allowed.
+    surplus: AtomicU64,
 }
 
 impl Seen {
-    pub(crate) fn note(&self, call: u64) {
+    /// A request of a call that may have `allowed` of them: with those that nobody here has sent, it would have more.
+    pub(crate) fn note(&self, call: u64, allowed: u64) {
         let place = &self.last[usize::try_from(call).unwrap_or(0) % ROOM];
         let stamp = call << 8;
         let count = |seen: u64| Some(if seen & !0xff == stamp { seen + 1 } else { stamp | 1 });
         let before = place.fetch_update(SeqCst, SeqCst, count).unwrap_or(0);
         let times = count(before).unwrap_or(0) & 0xff;
         self.most.fetch_max(times, SeqCst);
-        if is_once(call) && times > 1 {
-            self.repeated.fetch_add(1, SeqCst);
+        if times > allowed {
+            self.surplus.fetch_add(1, SeqCst);
         }
     }
 
@@ -30,9 +31,9 @@ impl Seen {
         self.most.load(SeqCst)
     }
 
-    /// Requests that came twice although they must not.
-    pub(crate) fn repeated(&self) -> u64 {
-        self.repeated.load(SeqCst)
+    /// Requests beyond those that their call is allowed.
+    pub(crate) fn surplus(&self) -> u64 {
+        self.surplus.load(SeqCst)
     }
 }
 
@@ -41,15 +42,24 @@ impl Default for Seen {
         Seen {
             last: (0..ROOM).map(|_| AtomicU64::new(u64::MAX)).collect(),
             most: AtomicU64::new(0),
-            repeated: AtomicU64::new(0),
+            surplus: AtomicU64::new(0),
         }
     }
 }
 
-/// Of eight calls one is an upload that must not be sent again.
-pub(crate) fn is_once(call: u64) -> bool {
-    call % 8 == 3
-}
-
 /// Far more than there are calls at a time.
 const ROOM: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_more_often_than_it_may_is_seen() {
+        let seen = Seen::default();
+        for (call, allowed) in [(7, 1), (8, 2), (8, 2), (7, 1), (8, 2), (7 + ROOM as u64, 1)] {
+            seen.note(call, allowed);
+        }
+        assert_eq!((seen.most(), seen.surplus()), (3, 2));
+    }
+}

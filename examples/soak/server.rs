@@ -110,7 +110,7 @@ async fn answer(
     shared.received.fetch_add(1, SeqCst);
     let (head, body) = request.into_parts();
     let call = number(&head.headers, CALL);
-    shared.seen.note(call);
+    shared.seen.note(call, number(&head.headers, ALLOWED));
     let is_upload = head.method == Method::POST;
     // One that breaks off is a caller that has left.
     let uploaded = to_bytes(body, 1 << 20).await;
@@ -228,6 +228,9 @@ impl Drop for Live {
 
 /// The number of the call that a request belongs to.
 pub(crate) const CALL: &str = "x-soak-call";
+
+/// How many requests that call may send.
+pub(crate) const ALLOWED: &str = "x-soak-allowed";
 
 /// The length of an upload.
 pub(crate) const SIZE: &str = "x-soak-size";

@@ -204,7 +204,7 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         let waker = self.hand.face().timers.remove(&self.key);
-        drop(waker);
+        discard(waker);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::signal::Signal;
 use super::{Clock, Custom, Kind, Moment, ORIGIN_AGE, TimeSource};
-use crate::shield::wake_all;
+use crate::shield::{discard, wake_all};
 
 /// A clock for a future that this thread runs to its end.
 ///
@@ -128,16 +128,17 @@ impl Timers {
     }
 
     fn set(&self, key: Key, waker: Waker) {
-        let before = self.lock().wakers.insert(key, waker);
+        let unused = self.lock().wakers.insert(key, waker);
         // The thread does not know of it yet if it is parked.
-        if before.is_none() && thread::current().id() != self.thread.id() {
+        if unused.is_none() && thread::current().id() != self.thread.id() {
             self.thread.unpark();
         }
+        discard(unused);
     }
 
     fn remove(&self, key: Key) {
         let unused = self.lock().wakers.remove(&key);
-        drop(unused);
+        discard(unused);
     }
 
     /// A panic under the lock leaves nothing half done.
@@ -280,6 +281,26 @@ mod tests {
             futures::future::join_all(sleeps).await;
         });
         assert!(parked.timers.unwrap().lock().wakers.is_empty());
+    }
+
+    /// Because of a newer one, or because nobody sleeps any more.
+    #[test]
+    fn a_waker_that_panics_when_it_is_dropped_goes_no_further() {
+        struct Throws;
+        impl std::task::Wake for Throws {
+            fn wake(self: Arc<Self>) {}
+        }
+        impl Drop for Throws {
+            fn drop(&mut self) {
+                panic!("the waker's own");
+            }
+        }
+        let timers = Timers::of_this_thread();
+        let key = timers.key(instant());
+        timers.set(key, Waker::from(Arc::new(Throws)));
+        timers.set(key, Waker::from(Arc::new(Throws)));
+        timers.remove(key);
+        assert!(timers.lock().wakers.is_empty());
     }
 
     /// As `FuturesUnordered` does: it polls only what was woken.

@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::clone_request::CloneRequest;
 use crate::error::BoxError;
-use crate::shield::wake_all;
+use crate::shield::{discard, wake_all};
 
 /// A request body that is remembered while it is sent for the first time, up to a bound, so that it can be sent again.
 ///
@@ -230,8 +230,14 @@ where
         if let Some(error) = self.failed.take() {
             return Some(Poll::Ready(Some(Err(error))));
         }
-        // Dropped after the lock.
         let mut follower = self.reading.is_none().then(|| cx.waker().clone());
+        let frame = self.remembered_or_follow(&mut follower);
+        discard(follower);
+        frame
+    }
+
+    /// Takes the waker of a copy that has to wait for another one.
+    fn remembered_or_follow(&mut self, follower: &mut Option<Waker>) -> Option<Polled> {
         let mut memory = lock(&self.memory);
         match (memory.state, memory.frames.get(self.next)) {
             (State::Lost(_), _) if self.reading.is_some() => None,

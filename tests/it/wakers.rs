@@ -1,12 +1,12 @@
 //! Tasks whose wakers panic: foreign code that runs wherever somebody is woken. The panic goes to the hook and no further, nothing is
 //! lost by it, and everybody else is woken all the same.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
+use steadfast::clock::Sleep;
 use steadfast::limit::{Bulkhead, BulkheadConfig, RateLimiterConfig};
 use steadfast::{Executor, RateLimiter};
 use tokio_test::task::spawn;
@@ -155,31 +155,57 @@ fn a_waker_that_panics_keeps_no_sleeper_of_a_manual_clock_from_waking() {
     assert!(bomb.woken() == 1 && other.is_woken());
 }
 
+/// Panics when it is dropped: as the last of its clones, which is the one that somebody keeps.
+struct Throws;
+
+impl Throws {
+    fn waker() -> Waker {
+        Waker::from(Arc::new(Throws))
+    }
+}
+
+impl Wake for Throws {
+    fn wake(self: Arc<Self>) {
+        panic!("nobody wakes it");
+    }
+}
+
+impl Drop for Throws {
+    fn drop(&mut self) {
+        panic!("the waker's own");
+    }
+}
+
 /// A waker that is dropped because a newer one takes its place.
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_loses_nothing_either() {
-    struct Throws;
-    impl Wake for Throws {
-        fn wake(self: Arc<Self>) {
-            panic!("nobody wakes it");
-        }
-    }
-    impl Drop for Throws {
-        fn drop(&mut self) {
-            panic!("the waker's own");
-        }
-    }
     let (clock, _) = at_rest();
     let bulkhead = Bulkhead::with(BulkheadConfig::new(1).queue(4).max_wait(mins(1)));
     bulkhead.bind(&clock).unwrap();
     let held = bulkhead.try_acquire().unwrap();
     let mut waiting = Box::pin(bulkhead.acquire());
     let mut poll = |waker: Waker| waiting.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_ready();
-    // Dropping the waker of the task itself throws here, outside.
-    assert!(catch_unwind(AssertUnwindSafe(|| poll(Waker::from(Arc::new(Throws))))).is_ok_and(|ready| !ready));
+    assert!(!poll(Throws::waker()));
     assert!(!poll(Waker::noop().clone()));
     drop(held);
     assert!(poll(Waker::noop().clone()));
     drop(waiting);
     assert_eq!((bulkhead.in_flight(), bulkhead.queued()), (0, 0));
+}
+
+/// Because of a newer one, or because nobody sleeps any more.
+#[test]
+fn a_waker_that_panics_when_it_is_dropped_does_not_reach_who_sleeps_on_a_manual_clock() {
+    let (clock, _) = at_rest();
+    let sleep = || Box::pin(clock.clock().sleep(secs(1)));
+    let poll = |sleep: &mut Pin<Box<Sleep>>, waker: Waker| {
+        sleep.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_ready()
+    };
+    let (mut polled_again, mut given_up) = (sleep(), sleep());
+    assert!(!poll(&mut polled_again, Throws::waker()) && !poll(&mut given_up, Throws::waker()));
+    assert!(!poll(&mut polled_again, Waker::noop().clone()));
+    drop(given_up);
+    assert_eq!(clock.sleepers(), 1);
+    clock.advance(secs(1));
+    assert!(poll(&mut polled_again, Waker::noop().clone()));
 }

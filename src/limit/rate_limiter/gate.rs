@@ -270,7 +270,7 @@ impl Gate {
             self.interval.store(rate.interval, Ordering::Relaxed);
             self.burst.store(rate.burst, Ordering::Relaxed);
         }
-        self.open(queue, if is_unused { seen.other_unused() } else { seen });
+        self.open(queue, if is_unused { seen.next_unused() } else { seen });
         is_unused
     }
 

@@ -50,8 +50,9 @@ impl Rate {
 /// A moment as the balances of an era tell it, in the same units and place.
 ///
 /// Each change of the rate begins an era, and so does a clock that has stepped back. What an era adds to its moments makes all of its
-/// balances later than those before it, and within an era each admission makes the balance later: so no balance ever comes again,
-/// and who has seen one knows the rate that it was counted at. (Until eras have added up to 36 years.)
+/// balances later than those before it, and within an era each admission makes the balance later; a bucket that was never used counts
+/// its changes instead. So no balance ever comes again, and who has seen one knows the rate that it was counted at. (Until eras have added
+/// up to 36 years, or a bucket that was never used was changed a million times, which no admission lasts for.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark(u64);
 
@@ -66,8 +67,8 @@ impl Mark {
 /// waiting: 1.
 ///
 /// Only differences to the present matter, so the moment may wrap around: it is told apart within 18 years. A bucket that
-/// nobody has asked for longer may look as if the clock had stepped back, and is then empty instead of full. The two least
-/// moments are a bucket that was never used, and is full on any clock.
+/// nobody has asked for longer may look as if the clock had stepped back, and is then empty instead of full. The least moments,
+/// 0.13 ms of the 36 years, are a bucket that was never used, and is full on any clock: they count the changes of its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Balance(pub(super) u64);
 
@@ -80,12 +81,12 @@ impl Balance {
     pub(super) fn owing(now: Mark, debt: u64) -> Balance {
         let full_at = now.0.wrapping_add(debt << WAITING_BITS);
         // Not taken for a bucket that was never used.
-        Balance(full_at.max(2 << WAITING_BITS))
+        Balance(full_at.max(UNUSED_BALANCES << WAITING_BITS))
     }
 
     #[inline]
     pub(super) fn is_unused(self) -> bool {
-        self.0 >> WAITING_BITS <= 1
+        self.0 >> WAITING_BITS < UNUSED_BALANCES
     }
 
     #[inline]
@@ -108,9 +109,9 @@ impl Balance {
         left.max(0).cast_unsigned()
     }
 
-    /// One that was never used, but another one than this.
-    pub(super) fn other_unused(self) -> Balance {
-        Balance(if self.0 >> WAITING_BITS == 0 { 1 << WAITING_BITS } else { 0 })
+    /// One that was never used, after another change.
+    pub(super) fn next_unused(self) -> Balance {
+        Balance((((self.0 >> WAITING_BITS) + 1) % UNUSED_BALANCES) << WAITING_BITS)
     }
 
     /// How much the era after this balance has to add to its moments, so that one which owes `debt` is later than this one.
@@ -195,6 +196,9 @@ fn wrapped(now: Moment) -> u64 {
 const UNITS_PER_NANO: u64 = 8;
 
 const WAITING_BITS: u32 = 1;
+
+/// How many moments stand for a bucket that was never used.
+const UNUSED_BALANCES: u64 = 1 << 20;
 
 /// The longest time that a bucket may take to fill, in units: ten years, so that debts and the wrapping moment keep apart.
 const MOST_UNITS: u64 = super::config::MAX_FILL_TIME.as_secs() * 1_000_000_000 * UNITS_PER_NANO;

@@ -147,6 +147,30 @@ fn loom_an_admission_beside_two_changes_is_by_a_rate_of_its_balance() {
     });
 }
 
+/// The same with a bucket that was never used, whose balance says nothing of the time.
+#[test]
+fn loom_an_admission_beside_two_changes_of_an_unused_bucket_is_by_a_rate_of_its_balance() {
+    model(|| {
+        let old = per_second(2);
+        let between = Rate::new(1_000, SECOND, 2_000).expect("a rate that can work");
+        let gate = Arc::new(Gate::new(old));
+        let other = Arc::clone(&gate);
+        let changing = thread::spawn(move || {
+            other.reconfigure(between, None, || true);
+            other.reconfigure(old, None, || true)
+        });
+        let passed = gate.pass(2, at(0));
+        let is_back = changing.join().expect("a model thread does not panic");
+        // A bucket that was used in between stays at the rate in between, which its balance was counted at.
+        let left = match (passed, is_back) {
+            (Err(_), true) => 2,
+            (Ok(()), true) => 0,
+            (_, false) => 1_998,
+        };
+        assert_eq!(gate.available(at(0)), left, "{passed:?}");
+    });
+}
+
 #[test]
 fn loom_a_change_of_the_rate_reaches_who_waits() {
     model(|| {

@@ -154,9 +154,22 @@ fn a_new_rate_keeps_the_tokens_as_far_as_it_holds_them() {
         assert_eq!(taken, left, "{new:?}");
     }
     assert_eq!(Balance::UNUSED.converted(old, rate(1, SECOND, 50), mark(now)), 0, "a full bucket of any size");
-    let other = Balance::UNUSED.other_unused();
-    assert!(other != Balance::UNUSED && other.is_unused() && other.debt(mark(now)) == 0);
-    assert_eq!(other.other_unused(), Balance::UNUSED);
+}
+
+#[test]
+fn a_bucket_that_was_never_used_has_another_balance_after_each_change() {
+    let now = start();
+    let mut balances: Vec<_> =
+        std::iter::successors(Some(Balance::UNUSED), |last| Some(last.next_unused())).take(1_000).collect();
+    assert!(
+        balances.iter().all(|balance| balance.is_unused() && !balance.is_waiting() && balance.debt(mark(now)) == 0)
+    );
+    balances.dedup();
+    assert_eq!(balances.len(), 1_000);
+    assert!(balances.is_sorted_by_key(|balance| balance.0), "none comes again");
+    let last = Balance((UNUSED_BALANCES - 1) << WAITING_BITS);
+    assert!(last.is_unused() && last.next_unused() == Balance::UNUSED);
+    assert!(!Balance::owing(Mark(0), 0).is_unused(), "one that was used is told apart wherever the clock is");
 }
 
 /// Whatever the debt before and after, and wherever the clock is.
