@@ -31,7 +31,7 @@ const tokens = (value) => (value == null ? "–" : value.toFixed(1));
 const CHARTS = [
   { id: "rate", title: "Per second", top: 20, show: count, series: [["calls_per_second", "calls"], ["attempts_per_second", "attempts"]] },
   { id: "success", title: "Calls with a price", top: 1, show: percent, series: [["answered", "any"], ["fresh", "fresh"]] },
-  { id: "latency", title: "Time of a call", top: 50, show: millis, series: [["p50_ms", "half"], ["p99_ms", "99 %"]] },
+  { id: "latency", title: "Time of a call", top: 50, show: millis, series: [["median_ms", "median"], ["slowest_ms", "slowest"]] },
   { id: "budget", title: "Retries in the budget", top: 10, show: tokens, series: [["budget", "left"]] },
 ];
 
@@ -44,7 +44,7 @@ for (const chart of CHARTS) {
   chart.values = chart.series.map(([, name], nth) => make("span", { class: nth ? "key second" : "key" }, name));
   chart.highest = make("span");
   byId("charts").append(make("figure", { id: chart.id },
-    make("figcaption", {}, chart.title, make("output", {}, ...chart.values)),
+    make("figcaption", {}, chart.title, make("span", { class: "values" }, ...chart.values)),
     make("p", { class: "scale", "aria-hidden": "true" }, chart.highest), chart.svg));
 }
 const cursors = ["phases", "states"].map(() => make("span", { class: "cursor" }));
@@ -122,7 +122,27 @@ function drawCursor(samples) {
     cursor.style.left = `${x * 100}%`;
   }
   const when = past ? `${(samples.at(-1).at - sample.at).toFixed(1)} s ago: ` : "";
-  byId("strips").querySelector("output").textContent = `${when}${sample.phase}, breaker ${sample.state}`;
+  byId("moment").textContent = `${when}${sample.phase}, breaker ${sample.state}`;
+}
+
+/** Before there are samples, and when a service that was started anew has none yet. */
+function drawNothing() {
+  for (const chart of CHARTS) {
+    chart.highest.textContent = "";
+    chart.bands.replaceChildren();
+    chart.paths.forEach((path) => path.setAttribute("d", ""));
+    chart.series.forEach(([, name], nth) => { chart.values[nth].textContent = `${name} –`; });
+    chart.cursor.setAttribute("visibility", "hidden");
+    chart.svg.setAttribute("aria-label", `${chart.title}: nothing yet`);
+  }
+  for (const id of ["phases", "states"]) byId(id).replaceChildren();
+  byId("moment").textContent = "nothing yet";
+}
+
+/** What was looked at with a key is read aloud; what changes by itself, twice a second, is not. */
+function speak() {
+  const charts = CHARTS.map((chart) => chart.svg.getAttribute("aria-label"));
+  byId("spoken").textContent = [byId("moment").textContent, ...charts].join("; ");
 }
 
 function look(nth) {
@@ -136,6 +156,7 @@ byId("charts").addEventListener("keydown", (event) => {
   if (event.key === "Escape") look(null);
   else if (event.key in steps) look(Math.max(0, Math.min(end, steps[event.key])));
   else return;
+  speak();
   event.preventDefault();
 });
 byId("charts").addEventListener("pointermove", (event) => {
@@ -196,15 +217,15 @@ function draw({ executor, phase, samples, log, totals }) {
   if (badge.dataset.state !== breaker.state) {
     badge.dataset.state = breaker.state;
     badge.textContent = `breaker ${breaker.state}`;
-    document.title = `${executor.name}: ${breaker.state}`;
   }
+  title = `${executor.name}: ${breaker.state}`;
   byId("name").textContent = executor.name;
   byId("phase").textContent = `the dependency is ${phase}`;
   drawPolicies(executor);
   drawLog(log);
   byId("totals").textContent = `${totals.calls} calls: ${totals.fresh} got a fresh price, ${totals.old} an old one, `
     + `${totals.calls - totals.fresh - totals.old} none; the dependency was asked ${totals.attempts} times.`;
-  if (!samples.length) return;
+  if (!samples.length) return drawNothing();
   CHARTS.forEach((chart) => drawChart(chart, samples));
   drawStrip("phases", samples, "phase", cursors[0]);
   drawStrip("states", samples, "state", cursors[1]);
@@ -213,11 +234,12 @@ function draw({ executor, phase, samples, log, totals }) {
 
 // ---- the connection
 
-let last = null, paused = false;
+let last = null, paused = false, title = document.title;
 
 function say(connection, text, notice = "") {
   document.body.dataset.connection = connection;
-  // What a screen reader reads aloud changes only when there is news.
+  document.title = ["disconnected", "error"].includes(connection) ? `${title} (stale)` : title;
+  // These two are read aloud: they change only when there is news.
   if (byId("connection").textContent !== text) byId("connection").textContent = text;
   if (byId("notice").textContent !== notice) byId("notice").textContent = notice;
   byId("notice").hidden = !notice;
@@ -225,22 +247,24 @@ function say(connection, text, notice = "") {
 
 /** Asks once; a problem is told to the reader and never thrown. */
 async function ask() {
+  // An answer that was under way when somebody paused is for nobody.
+  const tell = (...words) => { if (!paused) say(...words); };
   let answer;
   try {
     answer = await fetch("state", { signal: AbortSignal.timeout(PATIENCE) });
-    if (!answer.ok) return say("error", "error", `The service answered ${answer.status}. Asking again.`);
+    if (!answer.ok) return tell("error", "error", `The service answered ${answer.status}. Asking again.`);
     answer = await answer.text();
   } catch {
-    return say("disconnected", "disconnected", last ? "The service does not answer. What is shown is what it said last; asking again." : "The service does not answer. Asking again.");
+    return tell("disconnected", "disconnected", last ? "The service does not answer. What is shown is what it said last; asking again." : "The service does not answer. Asking again.");
   }
   if (paused) return;
   try {
     const state = JSON.parse(answer);
     draw(state);
     last = state;
-    say("live", "live", state.totals.calls ? "" : "No calls yet: there is nothing to draw.");
+    tell("live", "live", state.totals.calls ? "" : "No calls yet: there is nothing to draw.");
   } catch (problem) {
-    say("error", "error", `The answer of the service cannot be read (${problem.message}). Asking again.`);
+    tell("error", "error", `The answer of the service cannot be read (${problem.message}). Asking again.`);
   }
 }
 

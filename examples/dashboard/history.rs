@@ -10,8 +10,6 @@ use steadfast::error::{Kind, Limit};
 use steadfast::event::{Event, RunEnd, Stopped, What};
 use steadfast::snapshot::{ExecutorSnapshot, PolicySnapshot};
 
-use crate::service::SAMPLE_EVERY;
-
 /// It takes what it is told by the runs, each in its own task, and gives it to whoever shows it.
 #[derive(Default)]
 pub(crate) struct History(Mutex<State>);
@@ -22,6 +20,8 @@ struct State {
     recent: Tally,
     took: Vec<Duration>,
     totals: Tally,
+    /// When the last sample ended: a busy machine makes some of them longer.
+    sampled: Duration,
     samples: VecDeque<Sample>,
     log: VecDeque<Entry>,
     /// What was told since the last sample: only the sampler knows what time it is in the script.
@@ -54,8 +54,9 @@ pub(crate) struct Sample {
     fresh: Option<f64>,
     /// The share that got any price.
     answered: Option<f64>,
-    p50_ms: Option<f64>,
-    p99_ms: Option<f64>,
+    median_ms: Option<f64>,
+    /// Of some ten calls; a percentile of so few would be the same.
+    slowest_ms: Option<f64>,
     budget: f64,
 }
 
@@ -122,9 +123,10 @@ impl History {
         let mut took = std::mem::take(&mut state.took);
         took.sort_unstable();
         state.totals.add(tally);
-        let sample = Sample::of(at, phase, tally, &took, now);
+        let lasted = playing.saturating_sub(std::mem::replace(&mut state.sampled, playing));
+        let sample = Sample::of(at, phase, (tally, lasted), &took, now);
         state.samples.push_back(sample);
-        if state.samples.len() > SAMPLES {
+        while state.samples.front().is_some_and(|first| first.at < at - SECONDS) {
             state.samples.pop_front();
         }
     }
@@ -164,8 +166,14 @@ impl Tally {
 }
 
 impl Sample {
-    fn of(at: f64, phase: &'static str, tally: Tally, took: &[Duration], now: &ExecutorSnapshot) -> Sample {
-        let per_second = |n: u32| f64::from(n) / SAMPLE_EVERY.as_secs_f64();
+    fn of(
+        at: f64,
+        phase: &'static str,
+        (tally, lasted): (Tally, Duration),
+        took: &[Duration],
+        now: &ExecutorSnapshot,
+    ) -> Sample {
+        let per_second = |n: u32| f64::from(n) / lasted.as_secs_f64();
         let share = |n: u32| (tally.calls > 0).then(|| f64::from(n) / f64::from(tally.calls));
         Sample {
             at,
@@ -175,8 +183,8 @@ impl Sample {
             attempts_per_second: per_second(tally.attempts),
             fresh: share(tally.fresh),
             answered: share(tally.fresh + tally.old),
-            p50_ms: quantile(took, 0.5),
-            p99_ms: quantile(took, 0.99),
+            median_ms: millis(took.get(took.len() / 2)),
+            slowest_ms: millis(took.last()),
             budget: now.budget.as_ref().map_or(0.0, |budget| budget.available),
         }
     }
@@ -205,13 +213,11 @@ fn words(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// In milliseconds; `sorted` are the times of one sample.
-fn quantile(sorted: &[Duration], share: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    let at = (last as f64 * share).round() as usize;
-    sorted.get(at).map(|time| (time.as_secs_f64() * 10_000.0).round() / 10.0)
+/// To a tenth.
+fn millis(time: Option<&Duration>) -> Option<f64> {
+    time.map(|time| (time.as_secs_f64() * 10_000.0).round() / 10.0)
 }
 
-/// Half a minute.
-const SAMPLES: usize = 150;
+/// How far the samples go back.
+const SECONDS: f64 = 30.0;
 const LINES: usize = 60;

@@ -73,10 +73,9 @@ impl Service {
     /// Looks at the figures a few times a second, so that the page has a past to show.
     pub(crate) async fn keep_history(self) {
         let clock = Clock::tokio();
-        let mut next = clock.now();
         loop {
-            next = next + SAMPLE_EVERY;
-            clock.sleep_until(next).await;
+            // Not to a moment: after a late sample the next one would be short, and a call in it look like a burst.
+            clock.sleep(SAMPLE_EVERY).await;
             self.0.history.sample(self.playing(), self.phase(), &self.snapshot());
             // Histograms are kept as single values until they are looked at, or this is called.
             self.0.prometheus.run_upkeep();
@@ -115,4 +114,4 @@ impl Service {
 const PRICING: &str = "pricing";
 const OLD_PRICE: u32 = 18_49;
 const BETWEEN_CUSTOMERS: Duration = Duration::from_millis(20);
-pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(200);
+const SAMPLE_EVERY: Duration = Duration::from_millis(200);

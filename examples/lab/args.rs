@@ -2,29 +2,69 @@
 
 use std::path::PathBuf;
 
-/// What was asked for.
+/// What was asked for, and where its files go.
 pub(crate) struct Args {
-    pub(crate) command: String,
-    pub(crate) reduced: bool,
+    pub(crate) command: Command,
     pub(crate) seed: u64,
     pub(crate) out: PathBuf,
-    pub(crate) config: Option<PathBuf>,
-    pub(crate) backend: Option<PathBuf>,
-    pub(crate) help: bool,
+}
+
+pub(crate) enum Command {
+    Help,
+    /// One of them by its name, or `all`.
+    Experiments {
+        name: String,
+        reduced: bool,
+    },
+    Tune {
+        config: Option<PathBuf>,
+        backend: PathBuf,
+    },
+}
+
+/// The words of the line, each of which may be there once.
+#[derive(Default)]
+struct Words {
+    command: Option<String>,
+    help: bool,
+    reduced: bool,
+    /// Options with their values.
+    values: Vec<(String, String)>,
 }
 
 impl Args {
     /// Reads what follows the name of the program.
     pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, String> {
-        let mut parsed = Args {
-            command: String::new(),
-            reduced: false,
-            seed: DEFAULT_SEED,
-            out: PathBuf::from(DEFAULT_OUT),
-            config: None,
-            backend: None,
-            help: false,
+        let mut words = Words::read(args)?;
+        let seed = words.take("--seed").map_or(Ok(DEFAULT_SEED), |text| number(&text))?;
+        let out = PathBuf::from(words.take("--out").unwrap_or_else(|| DEFAULT_OUT.to_owned()));
+        let [config, backend] = ["--config", "--backend"].map(|option| words.take(option).map(PathBuf::from));
+        let command = match words.command {
+            _ if words.help => Command::Help,
+            Some(tune) if tune == "tune" => {
+                if words.reduced {
+                    return Err("--reduced does not go with tune, whose size is in the file of the backend".to_owned());
+                }
+                let missing = "tune needs --backend FILE; --help shows what can be in it";
+                Command::Tune { config, backend: backend.ok_or(missing)? }
+            }
+            name => {
+                // Without a command it is the reduced set.
+                let reduced = words.reduced || name.is_none();
+                let name = name.unwrap_or_else(|| "all".to_owned());
+                if config.is_some() || backend.is_some() {
+                    return Err(format!("--config and --backend belong to tune, not to {name}"));
+                }
+                Command::Experiments { name, reduced }
+            }
         };
+        Ok(Args { command, seed, out })
+    }
+}
+
+impl Words {
+    fn read(args: impl IntoIterator<Item = String>) -> Result<Words, String> {
+        let mut words = Words::default();
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             // `--out DIR` and `--out=DIR`.
@@ -32,39 +72,32 @@ impl Args {
                 Some((option, value)) if option.starts_with("--") => (option.to_owned(), Some(value.to_owned())),
                 _ => (arg.clone(), None),
             };
-            let mut value =
-                || attached.clone().or_else(|| args.next()).ok_or_else(|| format!("{option} needs a value"));
             match option.as_str() {
-                "-h" | "--help" if attached.is_none() => parsed.help = true,
-                "--reduced" if attached.is_none() => parsed.reduced = true,
-                "--seed" => parsed.seed = number(&value()?)?,
-                "--out" => parsed.out = PathBuf::from(value()?),
-                "--config" => parsed.config = Some(PathBuf::from(value()?)),
-                "--backend" => parsed.backend = Some(PathBuf::from(value()?)),
+                "-h" | "--help" if attached.is_none() => words.help = true,
+                "--reduced" if attached.is_none() && words.reduced => return Err("--reduced is there twice".to_owned()),
+                "--reduced" if attached.is_none() => words.reduced = true,
+                "--seed" | "--out" | "--config" | "--backend" => {
+                    if words.values.iter().any(|(known, _)| *known == option) {
+                        return Err(format!("{option} is there twice"));
+                    }
+                    let follows = |next: &String| !next.starts_with("--");
+                    let value = attached.or_else(|| args.next().filter(follows));
+                    let value = value.ok_or_else(|| format!("{option} needs a value"))?;
+                    words.values.push((option, value));
+                }
                 _ if option.starts_with('-') => return Err(format!("unknown option {arg}; --help lists them")),
-                _ if parsed.command.is_empty() => parsed.command = arg,
-                _ => return Err(format!("one command at a time: {} or {arg}?", parsed.command)),
+                _ => match &words.command {
+                    None => words.command = Some(arg),
+                    Some(command) => return Err(format!("one command at a time: {command} or {arg}?")),
+                },
             }
         }
-        if parsed.command.is_empty() {
-            parsed.command = "all".to_owned();
-            parsed.reduced = true;
-        }
-        parsed.check()?;
-        Ok(parsed)
+        Ok(words)
     }
 
-    fn check(&self) -> Result<(), String> {
-        let given = self.config.is_some() || self.backend.is_some();
-        match self.command.as_str() {
-            _ if self.help => Ok(()),
-            "tune" if self.backend.is_none() => {
-                Err("tune needs --backend FILE; --help shows what can be in it".to_owned())
-            }
-            "tune" => Ok(()),
-            command if given => Err(format!("--config and --backend belong to tune, not to {command}")),
-            _ => Ok(()),
-        }
+    fn take(&mut self, option: &str) -> Option<String> {
+        let at = self.values.iter().position(|(known, _)| known == option)?;
+        Some(self.values.swap_remove(at).1)
     }
 }
 
@@ -85,15 +118,21 @@ mod tests {
 
     #[test]
     fn without_arguments_it_is_the_reduced_set() {
-        let args = parse("").unwrap();
-        assert_eq!((args.command.as_str(), args.reduced, args.seed), ("all", true, DEFAULT_SEED));
-        assert!(!parse("all").unwrap().reduced);
+        let reduced = |line| match parse(line).unwrap().command {
+            Command::Experiments { name, reduced } => (name, reduced),
+            Command::Help | Command::Tune { .. } => panic!("{line}: another command"),
+        };
+        assert_eq!(reduced(""), ("all".to_owned(), true));
+        assert_eq!(reduced("all"), ("all".to_owned(), false));
+        assert_eq!(parse("").unwrap().seed, DEFAULT_SEED);
     }
 
     #[test]
     fn values_follow_or_are_attached() {
         let args = parse("tune --seed 7 --out=a=b --config c --backend d").unwrap();
-        assert_eq!((args.seed, args.out, args.config), (7, PathBuf::from("a=b"), Some(PathBuf::from("c"))));
+        assert_eq!((args.seed, args.out), (7, PathBuf::from("a=b")));
+        let Command::Tune { config, backend } = args.command else { panic!("another command") };
+        assert_eq!((config, backend), (Some(PathBuf::from("c")), PathBuf::from("d")));
     }
 
     #[test]
@@ -103,6 +142,10 @@ mod tests {
         assert_eq!(refused("jitter --reduced=yes"), "unknown option --reduced=yes; --help lists them");
         assert_eq!(refused("jitter --seed -1"), "--seed -1: must be a whole number from 0 to 18446744073709551615");
         assert_eq!(refused("jitter --out"), "--out needs a value");
+        assert_eq!(refused("jitter --out --seed 1"), "--out needs a value");
+        assert_eq!(refused("jitter --seed 1 --seed=2"), "--seed is there twice");
+        assert_eq!(refused("jitter --reduced --reduced"), "--reduced is there twice");
+        assert!(refused("tune --reduced --backend d").starts_with("--reduced does not go with tune"));
         assert_eq!(refused("jitter budget"), "one command at a time: jitter or budget?");
         assert!(refused("jitter --config c").contains("belong to tune"));
         assert!(refused("tune --config c").contains("needs --backend"));

@@ -21,6 +21,7 @@ pub(crate) struct Panel {
     x: Axis,
     y: Axis,
     series: Vec<Series>,
+    height: f64,
     /// Times that are shaded, each with what it was.
     shades: Vec<(f64, f64, String)>,
 }
@@ -76,21 +77,27 @@ impl Figure {
         svg.text((LEFT, 50.0), Anchor::Start, "label", &self.subtitle);
         let mut top = self.draw_legend(&mut svg, 74.0) + 40.0;
         for panel in &self.panels {
+            top += panel.head();
             panel.draw(&mut svg, top);
-            top += PANEL_HEIGHT + BETWEEN;
+            top += panel.height + BETWEEN;
         }
         svg.finish(&self.title, top - 36.0)
     }
 
-    /// Names beside a piece of their lines, as many in a row as fit. Returns where it ends.
+    /// Names beside a piece of their lines or bars, as many in a row as fit. Returns where it ends.
     fn draw_legend(&self, svg: &mut Svg, top: f64) -> f64 {
         let (mut x, mut y) = (LEFT, top);
+        let bars = self.panels.iter().flat_map(|panel| &panel.series).any(|series| series.form == Form::Bars);
         for (index, name) in self.legend.iter().enumerate() {
             let width = 30.0 + LETTER * name.chars().count() as f64 + 22.0;
             if x + width > RIGHT && x > LEFT {
                 (x, y) = (LEFT, y + 20.0);
             }
-            svg.line(&[(x, y - 4.0), (x + 22.0, y - 4.0)], &class(index));
+            if bars {
+                svg.rect((x, y - 10.0), (x + 22.0, y + 1.0), &class(index));
+            } else {
+                svg.line(&[(x, y - 4.0), (x + 22.0, y - 4.0)], &class(index));
+            }
             svg.text((x + 30.0, y), Anchor::Start, "label", name);
             x += width;
         }
@@ -100,7 +107,13 @@ impl Figure {
 
 impl Panel {
     pub(crate) fn new(title: impl Into<String>, x: Axis, y: Axis) -> Panel {
-        Panel { title: title.into(), x, y, series: Vec::new(), shades: Vec::new() }
+        Panel { title: title.into(), x, y, series: Vec::new(), height: PANEL_HEIGHT, shades: Vec::new() }
+    }
+
+    /// Higher, for curves that lie close to each other.
+    pub(crate) fn tall(mut self) -> Panel {
+        self.height = 1.7 * PANEL_HEIGHT;
+        self
     }
 
     /// Adds what belongs to the name `index` of the legend.
@@ -112,15 +125,25 @@ impl Panel {
         self.shades.push((from, to, what.into()));
     }
 
+    /// What is needed above the curves to name the shades: within, curves would run through the names.
+    fn head(&self) -> f64 {
+        if self.shades.is_empty() { 0.0 } else { 18.0 }
+    }
+
     fn draw(&self, svg: &mut Svg, top: f64) {
-        let bottom = top + PANEL_HEIGHT;
+        let bottom = top + self.height;
         let x = |value: f64| LEFT + (RIGHT - LEFT) * self.x.place(value);
-        let y = |value: f64| bottom - PANEL_HEIGHT * self.y.place(value);
+        let y = |value: f64| bottom - self.height * self.y.place(value);
         for (from, to, what) in &self.shades {
-            svg.rect((x(*from), top), (x(*to), bottom), "shade");
-            svg.text((f64::midpoint(x(*from), x(*to)), top + 14.0), Anchor::Middle, "note", what);
+            svg.rect((x(*from), top - self.head()), (x(*to), bottom), "shade");
+            svg.text((f64::midpoint(x(*from), x(*to)), top - 5.0), Anchor::Middle, "note", what);
         }
-        svg.text((LEFT, top - 10.0), Anchor::Start, "label", &format!("{} [{}]", self.title, self.y.label));
+        svg.text(
+            (LEFT, top - 10.0 - self.head()),
+            Anchor::Start,
+            "label",
+            &format!("{} [{}]", self.title, self.y.label),
+        );
         for (at, text) in self.y.ticks() {
             svg.line(&[(LEFT, y(*at)), (RIGHT, y(*at))], "grid");
             svg.text((LEFT - 8.0, y(*at) + 4.0), Anchor::End, "tick", text);
@@ -142,10 +165,13 @@ impl Panel {
                 let left = x(at) + width * (place as f64 - bars.len() as f64 / 2.0);
                 let top = y(value);
                 svg.rect((left + 2.0, top), (left + width - 2.0, y(f64::MIN)), &class(series.index));
-                svg.text((left + width / 2.0, top - 5.0), Anchor::Middle, "tick", &format!("{value:.3}"));
+                svg.text((left + width / 2.0, top - 5.0), Anchor::Middle, "value", &format!("{value:.3}"));
             }
         }
-        for Series { index, form, points } in &self.series {
+        // The first one has no gaps: it is drawn below the others.
+        let mut series: Vec<_> = self.series.iter().collect();
+        series.sort_by_key(|series| series.index);
+        for Series { index, form, points } in series {
             let places: Vec<_> = points.iter().map(|&(at, value)| (x(at), y(value))).collect();
             match form {
                 Form::Line if !places.is_empty() => svg.line(&places, &class(*index)),

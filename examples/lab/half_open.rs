@@ -76,7 +76,11 @@ fn closes(way: &Way, p: f64, rounds: usize, seed: u64) -> f64 {
 
 fn table(rows: &[&[f64]]) -> Table {
     let title = "How likely it is that one half-open round closes the breaker";
-    let mut table = Table::new("half-open", title, &["trials", "answers that are well", "closes", "exactly"]);
+    let mut table = Table::new(
+        "half-open",
+        title,
+        &["trials", "share of answers that are well", "share of rounds that close", "exact share"],
+    );
     for (way, row) in WAYS.iter().zip(rows) {
         for (p, share) in CHANCES.iter().zip(*row) {
             table.row([way.name.to_owned(), format!("{p:.1}"), format!("{share:.3}"), format!("{:.3}", way.exact(*p))]);

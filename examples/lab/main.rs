@@ -47,7 +47,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::args::{Args, DEFAULT_OUT, DEFAULT_SEED};
+use crate::args::{Args, Command, DEFAULT_OUT, DEFAULT_SEED};
 use crate::report::Report;
 use crate::setting::{Setting, Size};
 
@@ -67,26 +67,28 @@ fn main() -> ExitCode {
 
 /// Whether all claims hold.
 fn run(args: &Args) -> Result<bool, String> {
-    if args.help {
-        print!("{}", help());
-        return Ok(true);
+    let setting = |size| Setting { seed: args.seed, size, quiet: false };
+    match &args.command {
+        Command::Help => {
+            print!("{}", help());
+            Ok(true)
+        }
+        Command::Tune { config, backend } => {
+            show(&tune::run(&setting(Size::Full), config.as_deref(), backend)?, &args.out)
+        }
+        Command::Experiments { name, reduced } => {
+            let setting = setting(if *reduced { Size::Reduced } else { Size::Full });
+            let asked: Vec<_> = EXPERIMENTS.iter().filter(|(known, ..)| name == "all" || name == known).collect();
+            if asked.is_empty() {
+                return Err(format!("unknown command {name}; --help lists them"));
+            }
+            let mut all_hold = true;
+            for (_, _, experiment) in asked {
+                all_hold &= show(&experiment(&setting), &args.out)?;
+            }
+            Ok(all_hold)
+        }
     }
-    let size = if args.reduced { Size::Reduced } else { Size::Full };
-    let setting = Setting { seed: args.seed, size, quiet: false };
-    if args.command == "tune" {
-        let backend = args.backend.as_deref().ok_or("tune needs --backend FILE")?;
-        return show(&tune::run(&setting, args.config.as_deref(), backend)?, &args.out);
-    }
-    let asked: Vec<_> =
-        EXPERIMENTS.iter().filter(|(name, ..)| ["all", name].contains(&args.command.as_str())).collect();
-    if asked.is_empty() {
-        return Err(format!("unknown command {}; --help lists them", args.command));
-    }
-    let mut all_hold = true;
-    for (_, _, experiment) in asked {
-        all_hold &= show(&experiment(&setting), &args.out)?;
-    }
-    Ok(all_hold)
 }
 
 /// Writes what was found, and says so. Whether all claims hold.

@@ -1,6 +1,6 @@
 //! An SVG document in the making: shapes, and text that is escaped.
 //!
-//! Without a background, in colours that can be read on white and on black.
+//! Without a background, in colours that can be read on white and, where the reader prefers dark, on dark.
 
 use std::fmt::Write;
 
@@ -69,7 +69,8 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The classes `c0`, `c1` and so on: as a line, as a dot and as a bar. Neighbours differ in lightness and in dashes too.
+/// The classes `c0`, `c1` and so on: as a line, as a dot and as a bar. No two have the same dashes, and only the first, which is drawn
+/// below all others, has none: where curves lie on each other all of them are seen.
 fn colours() -> String {
     let mut style = String::new();
     for (index, (colour, dashes)) in COLOURS.iter().enumerate() {
@@ -84,20 +85,23 @@ pub(crate) const CLASSES: usize = COLOURS.len();
 
 const COLOURS: [(&str, &str); 9] = [
     ("#e5702a", "none"),
-    ("#2f81f7", "none"),
-    ("#2d9a49", "none"),
-    ("#b58407", "7 3"),
-    ("#a371f7", "none"),
-    ("#d93a3f", "7 3"),
-    ("#0f9ba8", "2 3"),
-    ("#d0569c", "7 3 2 3"),
-    ("#78828e", "2 3"),
+    ("#2f81f7", "10 5"),
+    ("#2d9a49", "3 4"),
+    ("#b58407", "12 4 3 4"),
+    ("#a371f7", "16 9"),
+    ("#d93a3f", "6 5"),
+    ("#0f9ba8", "2 6"),
+    ("#d0569c", "8 4 2 4 2 4"),
+    ("#78828e", "5 10"),
 ];
 
+/// Text has a contrast of 6 and more, and a rim of the page's colour where it lies on something.
 const STYLE: &str = "\
-    text{font-family:system-ui,'Segoe UI','Helvetica Neue',Arial,sans-serif;fill:#78828e}\
-    .title{font-size:19px;font-weight:600}.label{font-size:13px}.tick{font-size:12px}.note{font-size:12px;font-weight:600}\
-    path{fill:none;stroke-linejoin:round;stroke-width:2.2}.grid{stroke:#78828e;stroke-opacity:.25;stroke-width:1}\
+    svg{--text:#57606a;--page:#fff}@media(prefers-color-scheme:dark){svg{--text:#a9b3be;--page:#0d1117}}\
+    text{font-family:system-ui,'Segoe UI','Helvetica Neue',Arial,sans-serif;fill:#57606a;fill:var(--text)}\
+    .title{font-size:19px;font-weight:600}.label{font-size:13px}.tick,.value{font-size:12px}.note{font-size:12px;font-weight:600}\
+    .value{stroke:#fff;stroke:var(--page);stroke-width:4px;stroke-linejoin:round;paint-order:stroke}\
+    path{fill:none;stroke-linejoin:round;stroke-width:2.4}.grid{stroke:#78828e;stroke-opacity:.25;stroke-width:1}\
     .axis{stroke:#78828e;stroke-opacity:.6;stroke-width:1}.shade{fill:#78828e;fill-opacity:.14}";
 
 #[cfg(test)]

@@ -75,6 +75,11 @@ fn the_page_says_what_it_waits_for_and_goes_on_by_itself() {
         let shown = format!("document.getElementById('notice').textContent.startsWith({})", json!(notice));
         let hidden = format!("document.getElementById('notice').hidden === {}", notice.is_empty());
         browser.until(&format!("document.body.dataset.connection === '{connection}' && {shown} && {hidden}"));
+        match (connection, notice) {
+            ("live", "") => assert_eq!(browser.eval("document.title.includes('stale')"), false),
+            ("live", _) => it_is_empty(&mut browser),
+            _ => it_is_grey(&mut browser),
+        }
     }
 
     let address = dashboard.address().to_owned();
@@ -84,6 +89,8 @@ fn the_page_says_what_it_waits_for_and_goes_on_by_itself() {
         browser.text("#notice"),
         "The service does not answer. What is shown is what it said last; asking again."
     );
+    it_is_grey(&mut browser);
+    an_answer_after_a_pause_changes_nothing(&mut browser);
     let _again = Dashboard::start_again(&address);
     browser.until("document.body.dataset.connection === 'live' && document.getElementById('notice').hidden");
 }
@@ -201,14 +208,18 @@ fn it_can_be_read_without_a_mouse(browser: &mut Browser) {
     for _ in 0..5 {
         browser.press("ArrowLeft");
     }
-    let said = browser.text("#strips output");
+    let said = browser.text("#moment");
     assert!(said.contains(" s ago: "), "{said}");
+    let spoken = browser.eval("document.getElementById('spoken').textContent");
+    assert!(spoken.as_str().unwrap().starts_with(&format!("{said}; Per second: calls ")), "{spoken}");
+    let live = "[...document.querySelectorAll('main output, main [role=status], main [aria-live]')].length";
+    assert_eq!(browser.eval(live), 0, "what changes twice a second is not read aloud");
     assert_eq!(browser.eval("looking"), browser.eval("last.samples.length - 6"));
     browser.press("Home");
-    let first = browser.text("#strips output");
+    let first = browser.text("#moment");
     assert!(first.contains(" s ago: healthy, breaker closed"), "{first}");
     browser.press("Escape");
-    let now = browser.text("#strips output");
+    let now = browser.text("#moment");
     assert!(!now.contains("ago"), "{now}");
     browser.eval("document.getElementById('pause').click()");
     browser.until("document.body.dataset.connection === 'live'");
@@ -216,6 +227,9 @@ fn it_can_be_read_without_a_mouse(browser: &mut Browser) {
 
 /// In a small window, in a light and in a dark one, in all states of the breaker.
 fn it_fits_and_can_be_read(browser: &mut Browser) {
+    // Another answer would bring back the state of the breaker.
+    browser.eval("document.getElementById('pause').click()");
+    browser.until("document.body.dataset.connection === 'paused'");
     for (scheme, width) in [("light", 320), ("dark", 320), ("dark", 1200), ("light", 1200)] {
         browser.prefer(scheme);
         browser.resize(width, 800);
@@ -228,6 +242,49 @@ fn it_fits_and_can_be_read(browser: &mut Browser) {
             assert_eq!(browser.eval(PALE), json!([]), "{scheme}, {state}");
         }
     }
+    browser.eval("document.getElementById('pause').click()");
+    browser.until("document.body.dataset.connection === 'live'");
+}
+
+/// What is old looks old, and can still be read.
+fn it_is_grey(browser: &mut Browser) {
+    let title = browser.eval("document.title");
+    assert!(title.as_str().unwrap().ends_with(" (stale)"), "{title}");
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        let colours = browser.eval(
+            "['#breaker', '[data-policy=breaker] .badge'].map((badge) => getComputedStyle(document.querySelector(badge)))\
+                .map(({ color, backgroundColor }) => [color === getComputedStyle(document.getElementById('phase')).color, \
+                    backgroundColor])",
+        );
+        assert_eq!(colours, json!([[true, "rgba(0, 0, 0, 0)"], [true, "rgba(0, 0, 0, 0)"]]));
+        assert_eq!(browser.eval(PALE), json!([]), "{scheme}");
+        let dim = "[...document.querySelectorAll('body *')].filter((element) => getComputedStyle(element).opacity < 1)\
+            .filter((element) => element.textContent.trim()).length";
+        assert_eq!(browser.eval(dim), 0, "no text is dimmed");
+    }
+}
+
+/// One of a request that was under way when somebody paused.
+fn an_answer_after_a_pause_changes_nothing(browser: &mut Browser) {
+    browser.eval("answer = null; fetch = () => new Promise((_, fail) => { answer = fail; }); null");
+    browser.until("answer !== null");
+    browser.eval("document.getElementById('pause').click()");
+    let after = "(async () => { answer(new Error('late')); await new Promise((done) => setTimeout(done)); \
+        return document.body.dataset.connection; })()";
+    assert_eq!(browser.eval(after), "paused");
+    browser.eval("fetch = real; document.getElementById('pause').click()");
+}
+
+/// As it is before the first call: what a service before this one has said is gone.
+fn it_is_empty(browser: &mut Browser) {
+    assert_eq!(browser.text("#moment"), "nothing yet");
+    let drawn = "[...document.querySelectorAll('figure svg path')].map((path) => path.getAttribute('d')).join('') \
+        + document.getElementById('phases').children.length + document.getElementById('states').children.length";
+    assert_eq!(browser.eval(drawn), "00");
+    let values =
+        browser.eval("[...document.querySelectorAll('figure .key')].map((value) => value.textContent.at(-1)).join('')");
+    assert_eq!(values, "–".repeat(7));
 }
 
 /// The texts whose contrast is less than the 4.5 that WCAG asks for.

@@ -103,7 +103,28 @@ impl Backend {
         for (index, event) in self.event.iter().enumerate() {
             event.check(self.load.duration).map_err(|refused| refused.within(&format!("event[{index}]")))?;
         }
-        Ok(())
+        let rule = "its spikes and the rate must come to at most 2,000,000 calls together";
+        within("event", self.calls().round(), 0.0, MOST_CALLS, rule)
+    }
+
+    /// Calls per second at a time.
+    pub(crate) fn rate(&self, at: Duration) -> f64 {
+        self.load.rate * self.during(at, Kind::Spike).map(Event::factor).product::<f64>()
+    }
+
+    /// When events begin and end, and the load too, in order.
+    pub(crate) fn edges(&self) -> Vec<Duration> {
+        let mut edges: Vec<_> = self.event.iter().flat_map(|event| [event.at, event.end()]).collect();
+        edges.extend([Duration::ZERO, self.load.duration]);
+        edges.sort_unstable();
+        edges.dedup();
+        edges
+    }
+
+    /// How many there will be, on average.
+    fn calls(&self) -> f64 {
+        let calls = |edge: &[Duration]| self.rate(edge[0]) * (edge[1] - edge[0]).as_secs_f64();
+        self.edges().windows(2).map(calls).sum()
     }
 
     /// Events of this kind that are under way.
@@ -141,7 +162,7 @@ impl LoadSettings {
             return Err(ConfigError::new("clients", self.clients, "must be from 1 to 10,000"));
         }
         let calls = self.rate * self.duration.as_secs_f64();
-        within("duration", calls.round(), 1.0, 2e6, "times the rate must be from 1 to 2,000,000 calls")
+        within("duration", calls.round(), 1.0, MOST_CALLS, "times the rate must be from 1 to 2,000,000 calls")
     }
 }
 
@@ -231,6 +252,7 @@ fn one() -> usize {
 }
 
 const MOST: usize = 1_000_000;
+const MOST_CALLS: f64 = 2e6;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(test)]
@@ -281,6 +303,16 @@ mod tests {
         assert_eq!(event("kind = \"outage\"\nshare = 1.5"), "event[0].share = 1.5: must be from 0 to 1");
         let late = refused(&format!("{GOOD}[[event]]\nkind = \"outage\"\nat = \"58s\"\nfor = \"5s\""));
         assert_eq!(late, "event[0].at = 58s for 5s: must begin and end within the duration of the load");
+    }
+
+    #[test]
+    fn spikes_count_against_the_bound_on_calls() {
+        let spike = "[[event]]\nkind = \"spike\"\nfactor = 1000\nat = \"10s\"\nfor = \"15s\"\n";
+        let rule = "its spikes and the rate must come to at most 2,000,000 calls together";
+        assert_eq!(refused(&format!("{GOOD}{spike}")), "");
+        // Where they overlap their factors multiply.
+        let twice = refused(&format!("{GOOD}{spike}{}", spike.replace("1000", "2")));
+        assert_eq!(twice, format!("event = 3004500: {rule}"));
     }
 
     #[test]

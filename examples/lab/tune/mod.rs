@@ -17,7 +17,7 @@ use steadfast::breaker::State;
 use steadfast::standard::StandardConfig;
 use steadfast::{Breaker, ConfigError, Executor, Retry, Timeout};
 
-use self::backend::{Backend, Kind};
+use self::backend::Backend;
 use self::outcome::Outcome;
 use self::server::Described;
 use crate::load::{self, Load};
@@ -111,11 +111,9 @@ fn simulate(client: Client, config: &StandardConfig, backend: &Backend, seed: u6
     let until = backend.load.duration;
     sim.spawn(watch(Rc::clone(&sim), breakers, Rc::clone(&open), until));
     let server = Arc::new(Described::new(backend.clone(), seed));
-    let rate = {
-        let backend = backend.clone();
-        move |at| backend.load.rate * backend.during(at, Kind::Spike).map(backend::Event::factor).product::<f64>()
-    };
-    let record = load::drive(&sim, executors, &server, Load { seed, rate, until, cut_at: until + PATIENCE });
+    let (changes, described) = (backend.edges(), backend.clone());
+    let rate = move |at| described.rate(at);
+    let record = load::drive(&sim, executors, &server, Load { seed, rate, changes, until, cut_at: until + PATIENCE });
     let arrivals = server.arrivals();
     Ok(Outcome { client, record, arrivals, open: open.take() })
 }

@@ -5,11 +5,9 @@ use std::collections::BinaryHeap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use steadfast::Attempt;
-
 use super::backend::{Backend, Kind};
 use crate::dice::{Dice, scaled};
-use crate::load::{Down, Server};
+use crate::load::{Down, Request, Server};
 use crate::sim::{Time, lock};
 
 /// Goes on with what it has begun, whether or not its caller still waits: most servers do.
@@ -48,7 +46,7 @@ impl Described {
 }
 
 impl Server for Described {
-    async fn request(&self, time: &Time, _: Attempt) -> Result<(), Down> {
+    async fn request(&self, time: &Time, _: Request) -> Result<(), Down> {
         let fate = lock(&self.state).arrived(&self.backend, time.now());
         match fate {
             Fate::FailsAt(at) => {
