@@ -10,8 +10,8 @@
 //!
 //! A bin is two words, one for each half of the window; the half that is under way and the one before are counted. Each word is
 //! `epoch: 32 | count: 32`, the epoch being the number of its half. A record that finds an older epoch begins with one: this
-//! *is* the rotation, nothing has to be cleared. All accesses are `Relaxed`: each word is a number of its own, and an estimate
-//! may see one record and miss the one before.
+//! *is* the rotation, nothing has to be cleared. Each word is a number of its own, and an estimate may see one record and miss
+//! the one before; accesses are `SeqCst` for the sake of the count beside the bins (`percentile.rs`).
 //!
 //! # Attempts that were cut off
 //!
@@ -24,7 +24,10 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 /// Counts of latencies over a window, from which [`percentile`](Latencies::percentile) estimates.
 pub(super) struct Latencies {
@@ -100,16 +103,18 @@ impl Bins {
             // A record of the half before, that comes late, finds its word taken.
             (behind < 1 << 31).then_some(u64::from(epoch) << 32 | u64::from(count))
         };
-        let _late = self.word(epoch, bin).fetch_update(Relaxed, Relaxed, counted);
+        let _late = self.word(epoch, bin).fetch_update(SeqCst, Relaxed, counted);
     }
 
-    /// What was counted in the half `epoch` and the one before.
+    /// What was counted in the half `epoch`, the one before, and in a later one by others who are ahead.
     fn read(&self, epoch: u32, bin: usize) -> u64 {
-        let of = |epoch: u32| {
-            let word = self.word(epoch, bin).load(Relaxed);
-            if (word >> 32) as u32 == epoch { u64::from(word as u32) } else { 0 }
+        let first = epoch.wrapping_sub(1);
+        let of = |half: u32| {
+            let word = self.word(half, bin).load(SeqCst);
+            let is_within = ((word >> 32) as u32).wrapping_sub(first) < 1 << 31;
+            if is_within { u64::from(word as u32) } else { 0 }
         };
-        of(epoch) + of(epoch.wrapping_sub(1))
+        of(epoch) + of(first)
     }
 
     fn word(&self, epoch: u32, bin: usize) -> &AtomicU64 {
@@ -251,6 +256,17 @@ mod tests {
         // A late record of a half that is gone changes nothing.
         latencies.ended(later(0), ms(100.0));
         assert!(p90(60).is_some_and(|estimate| estimate < ms(11.0)));
+    }
+
+    /// Two threads on both sides of the end of a half: who is behind must not take for missing what the other has counted.
+    #[test]
+    fn what_others_have_counted_in_a_later_half_is_seen() {
+        let latencies = minute();
+        let end_of_half = Moment::from_nanos(at(0).nanos().next_multiple_of(30_000_000_000));
+        let before = Moment::from_nanos(end_of_half.nanos() - 1);
+        latencies.ended(before, ms(10.0));
+        latencies.ended(end_of_half, ms(10.0));
+        assert_eq!(latencies.samples(before), 2);
     }
 
     /// Every attempt over 60 ms is cut off, half of the others at a random time: the quantiles of what they would have

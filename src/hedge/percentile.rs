@@ -1,4 +1,17 @@
 //! The delay of a hedge that follows the latencies.
+//!
+//! # Warm-up
+//!
+//! While the delay is unknown, samples are counted beside the bins, so that nobody reads all bins before there are enough. Some
+//! may have left the window, so the count may be too high, and then the bins are read in vain, once in a sixtieth of the window.
+//! It must not be too low: who reads the bins corrects the count to what it has found there, and keeps what has been added since.
+//!
+//! * One at a time reads the bins: who has put `BEING_ESTIMATED` into `stale_at`.
+//! * A sample is counted in its bin first and beside it then, with `Release`; the count is read first and the bins then, with
+//!   `Acquire`. So what is corrected away as counted was found in the bins, unless it has left the window.
+//! * Samples are not counted beside the bins while the delay is known. So it is made unknown first, and the bins are read then;
+//!   with a sample it is the other way round, and all four accesses are `SeqCst`: either the sample is found in its bin, or it
+//!   finds the delay unknown.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -7,7 +20,10 @@ use std::time::Duration;
 use super::latency::Latencies;
 use crate::clock::{Clock, Moment};
 use crate::error::ConfigError;
-use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 
 /// What all clones of one hedge share: the latencies, and the delay that was last read from them.
 pub(super) struct Percentile {
@@ -15,10 +31,9 @@ pub(super) struct Percentile {
     latencies: Latencies,
     /// In nanoseconds; `UNKNOWN` in the warm-up.
     delay: AtomicU64,
-    /// When `delay` may be estimated anew.
+    /// When `delay` may be estimated anew; `BEING_ESTIMATED` while somebody does that.
     stale_at: AtomicU64,
-    /// How many samples there are in a warm-up, so that nobody looks for them in the bins before there are enough. They are not
-    /// counted while the delay is known.
+    /// How many samples there are in a warm-up, or more. They are not counted while the delay is known.
     samples: AtomicU64,
     /// Set by the first use, and never changed: moments of different clocks cannot be compared.
     clock: OnceLock<Clock>,
@@ -47,10 +62,17 @@ impl Percentile {
         if known == UNKNOWN && self.samples.load(Relaxed) < u64::from(self.settings.min_samples) {
             return None;
         }
-        if now.nanos() < self.stale_at.load(Relaxed) {
+        let stale_at = self.stale_at.load(Relaxed);
+        if now.nanos() < stale_at || !self.may_estimate(stale_at) {
             return (known != UNKNOWN).then(|| Duration::from_nanos(known));
         }
         self.estimate(now)
+    }
+
+    /// Whether nobody else does.
+    #[cold]
+    fn may_estimate(&self, stale_at: u64) -> bool {
+        self.stale_at.compare_exchange(stale_at, BEING_ESTIMATED, Acquire, Relaxed).is_ok()
     }
 
     /// Reads all bins.
@@ -58,15 +80,20 @@ impl Percentile {
     fn estimate(&self, now: Moment) -> Option<Duration> {
         let PercentileSettings { p, min_samples, floor, ceiling, window } = self.settings;
         let estimate = self.latencies.percentile(now, p, min_samples);
-        if estimate.is_none() {
-            // Some have left the window since they were counted.
-            self.samples.store(self.latencies.samples(now), Relaxed);
-        }
         let delay = estimate.map(|estimate| estimate.max(floor).min(ceiling));
-        let nanos = delay.map_or(UNKNOWN, |delay| u64::try_from(delay.as_nanos()).unwrap_or(UNKNOWN - 1));
-        self.delay.store(nanos, Relaxed);
-        self.stale_at.store((now + window / ESTIMATES).nanos(), Relaxed);
+        match delay {
+            Some(delay) => self.delay.store(u64::try_from(delay.as_nanos()).unwrap_or(UNKNOWN - 1), Relaxed),
+            None => self.begin_warm_up(|| self.latencies.samples(now)),
+        }
+        self.stale_at.store((now + window / ESTIMATES).nanos(), Release);
         delay
+    }
+
+    /// Or goes on with it, when some have left the window since they were counted. `in_bins` reads how many there are.
+    fn begin_warm_up(&self, in_bins: impl FnOnce() -> u64) {
+        self.delay.store(UNKNOWN, SeqCst);
+        let counted = self.samples.load(Acquire);
+        self.samples.fetch_add(in_bins().wrapping_sub(counted), Relaxed);
     }
 
     /// A lane was answered.
@@ -82,8 +109,8 @@ impl Percentile {
     }
 
     fn count_in_warm_up(&self) {
-        if self.delay.load(Relaxed) == UNKNOWN {
-            self.samples.fetch_add(1, Relaxed);
+        if self.delay.load(SeqCst) == UNKNOWN {
+            self.samples.fetch_add(1, Release);
         }
     }
 
@@ -130,6 +157,8 @@ impl fmt::Debug for Percentile {
 }
 
 const UNKNOWN: u64 = u64::MAX;
+
+const BEING_ESTIMATED: u64 = u64::MAX;
 
 /// How many estimates are made in one window, at most: each one reads all bins, some 1,200 words.
 const ESTIMATES: u32 = 60;
@@ -197,5 +226,34 @@ mod tests {
         assert_eq!(percentile.delay(at(202)), None);
         answer(&percentile, at(202), 1);
         assert!(percentile.delay(at(202)).is_some());
+    }
+    #[test]
+    fn what_is_answered_while_the_bins_are_read_is_not_lost() {
+        let percentile = of_a_minute();
+        answer(&percentile, at(0), 500);
+        assert!(percentile.delay(at(0)).is_some());
+        // In the warm-up that begins, and in one that goes on.
+        for already in [0, 3] {
+            percentile.begin_warm_up(|| {
+                let read = percentile.latencies.samples(at(200));
+                answer(&percentile, at(200), 3);
+                read
+            });
+            assert_eq!(percentile.samples.load(Relaxed), already + 3);
+        }
+        answer(&percentile, at(200), 93);
+        assert_eq!(percentile.delay(at(200)), None);
+        answer(&percentile, at(200), 1);
+        assert!(percentile.delay(at(200)).is_some());
+    }
+
+    #[test]
+    fn one_at_a_time_reads_the_bins() {
+        let percentile = of_a_minute();
+        answer(&percentile, at(0), 100);
+        let known = percentile.delay(at(0));
+        assert!(known.is_some() && percentile.may_estimate(at(1).nanos()));
+        assert!(!percentile.may_estimate(at(1).nanos()));
+        assert_eq!(percentile.delay(at(200)), known, "the one from before, though nothing is left of it");
     }
 }

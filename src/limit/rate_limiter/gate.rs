@@ -19,6 +19,9 @@
 //!   unless the new balance is what was loaded; and then the load has acquired the whole of the new rate. If it has read
 //!   anything of the old rate, the balance that it has loaded is of before the change, so the swap fails if the change is done,
 //!   however many more follow: that balance does not come again.
+//! * A refusal swaps nothing, and loads the balance once more where an admission swaps it: after the fence. What makes the swap
+//!   fail makes this load see another balance, by the same argument, since it follows a load of the same word. It may miss a
+//!   change that is done while it runs, but then it has read nothing of it, and refuses by the rate from before.
 //! * All other stores of the word under the lock are `Release` too, so that one of them, which ends the release sequence of the
 //!   change, hands the new rate on: its holder has the rate from the lock.
 //! * Wakers are foreign code: they are called and dropped when the lock is free and everything is as it should be, and a panic in
@@ -106,12 +109,31 @@ impl Gate {
             }
             let (rate, at) = (self.rate(), self.mark(now));
             fence(Ordering::Acquire);
-            let Some(next) = take(seen, rate, at, weight) else { return Err(held(ask(seen, rate, at, 0, weight))) };
+            let Some(next) = take(seen, rate, at, weight) else {
+                match self.held(seen, rate, at, weight) {
+                    Some(held) => return Err(held),
+                    None => continue,
+                }
+            };
             let swap = self.balance.compare_exchange_weak(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
             if swap.is_ok() {
                 return Ok(());
             }
         }
+    }
+
+    /// Why a caller is held up that was not admitted; `None` if the balance is not `seen` any more, since the rate need not be
+    /// that of `seen` then. The caller has fenced since it read the rate.
+    #[cold]
+    fn held(&self, seen: Balance, rate: Rate, at: Mark, weight: u64) -> Option<Held> {
+        if self.balance.load(Ordering::Relaxed) != seen.0 {
+            return None;
+        }
+        Some(match ask(seen, rate, at, 0, weight) {
+            Answer::After(wait) => Held::Short(wait),
+            Answer::Never => Held::Never,
+            Answer::SteppedBack | Answer::Now(_) => Held::AskQueue,
+        })
     }
 
     /// Admits a caller, refuses it, or puts it into `place`, if there are fewer than `most` others.
@@ -139,7 +161,7 @@ impl Gate {
         waker: &mut Option<Waker>,
     ) -> Step {
         let mut queue = lock(&self.queue);
-        let (balance, answer) = self.ask_alone(self.close(), now, queue.weight, asked.weight);
+        let (balance, answer) = self.ask_alone(now, queue.weight, asked.weight);
         let wait = match answer {
             Answer::Now(next) if queue.line.is_empty() => {
                 self.open(&queue, next);
@@ -176,12 +198,10 @@ impl Gate {
         let Some(ticket) = *place else { return Step::Refused(None) };
         let mut waker = Some(waker);
         let mut queue = lock(&self.queue);
-        let seen = Balance(self.balance.load(Ordering::Relaxed));
         if queue.line.get(ticket).is_none() {
             // The rate has changed and does not let it in in time.
             *place = None;
-            let (_, answer) = self.ask_alone(seen, now, queue.weight, asked.weight);
-            return Step::Refused(answer.wait());
+            return Step::Refused(self.wait_behind(&queue, now, asked.weight));
         }
         if !queue.line.is_first(ticket) {
             waker = waker.and_then(|waker| queue.line.register(ticket, waker));
@@ -189,7 +209,7 @@ impl Gate {
             discard(waker);
             return Step::Behind;
         }
-        let (balance, answer) = self.ask_alone(seen, now, 0, asked.weight);
+        let (balance, answer) = self.ask_alone(now, 0, asked.weight);
         let (step, balance) = match answer {
             Answer::Now(next) => (Step::Admitted, next),
             Answer::After(wait) if now + wait <= asked.until => {
@@ -336,9 +356,10 @@ impl Gate {
         self.balance.store(balance.0, Ordering::Release);
     }
 
-    /// Asks while nobody else can. If the clock has stepped back, time begins anew; the balance is then another one.
-    fn ask_alone(&self, seen: Balance, now: Moment, ahead: u64, weight: u64) -> (Balance, Answer) {
-        let rate = self.rate();
+    /// Closes the gate and asks; the caller holds the lock, and opens the gate with the balance or the one of the answer. If the
+    /// clock has stepped back, time begins anew with another balance.
+    fn ask_alone(&self, now: Moment, ahead: u64, weight: u64) -> (Balance, Answer) {
+        let (seen, rate) = (self.close(), self.rate());
         match ask(seen, rate, self.mark(now), ahead, weight) {
             Answer::SteppedBack => {
                 let anew = self.begin_era(rate, seen, now, rate.burst);
@@ -347,17 +368,21 @@ impl Gate {
             answer => (seen, answer),
         }
     }
-}
 
-/// Why a caller is held up that was not admitted.
-#[cold]
-fn held(answer: Answer) -> Held {
-    match answer {
-        Answer::After(wait) => Held::Short(wait),
-        Answer::Never => Held::Never,
-        Answer::SteppedBack | Answer::Now(_) => Held::AskQueue,
+    /// How long a caller would have to wait behind all others; `None` is for ever. It changes nothing, so the gate may be open.
+    fn wait_behind(&self, queue: &Queue, now: Moment, weight: u64) -> Option<Duration> {
+        let (rate, at) = (self.rate(), self.mark(now));
+        let seen = Balance(self.balance.load(Ordering::Relaxed));
+        match ask(seen, rate, at, queue.weight, weight) {
+            // Who asks alone would make it this one.
+            Answer::SteppedBack => ask(Balance::owing(at, rate.burst), rate, at, queue.weight, weight).wait(),
+            answer => answer.wait(),
+        }
     }
 }
 
 #[cfg(all(test, steadfast_loom))]
 mod loom_models;
+
+#[cfg(all(test, not(steadfast_loom)))]
+mod tests;

@@ -124,7 +124,8 @@ impl Balance {
         if late < 0 { era } else { era.wrapping_add(late.cast_unsigned()).wrapping_add(1 << WAITING_BITS) }
     }
 
-    /// What a bucket owes at another rate with the same number of tokens, or with as many as it then holds. One that was never used is full.
+    /// What a bucket owes at another rate with the same number of tokens, or with as many as it then holds. One that was never
+    /// used is full.
     pub(super) fn converted(self, from: Rate, to: Rate, now: Mark) -> u64 {
         if self.is_unused() {
             return 0;

@@ -171,6 +171,22 @@ fn loom_an_admission_beside_two_changes_of_an_unused_bucket_is_by_a_rate_of_its_
     });
 }
 
+/// At either rate the bucket is full: only the cost of the old rate is more than the burst of the new one.
+#[test]
+fn loom_a_refusal_beside_a_change_is_by_one_of_the_two_rates() {
+    model(|| {
+        let gate = Arc::new(Gate::new(per_second(1)));
+        let other = Arc::clone(&gate);
+        let changing = thread::spawn(move || change(&other, Rate::new(1_000, SECOND, 1).expect("works"), at(0)));
+        let passed = gate.pass(1, at(0));
+        let settled = if passed == Err(Held::AskQueue) { gate.try_join(1, at(0)) } else { Ok(()) };
+        changing.join().expect("a model thread does not panic");
+        assert!(matches!(passed, Ok(()) | Err(Held::AskQueue)), "{passed:?}");
+        assert_eq!(settled, Ok(()));
+        assert!(gate.pass(1, at(0)).is_err(), "there was one token");
+    });
+}
+
 #[test]
 fn loom_a_change_of_the_rate_reaches_who_waits() {
     model(|| {
