@@ -86,7 +86,9 @@ fn a_rule_on_slow_calls_is_for_those_that_begin_under_it() {
         let cx = bench.cx.clone();
         tokio_test::task::spawn(async move { try_do(&cx, slowly, &breaker).await.is_ok() })
     });
-    runs.each_mut().map(|run| tokio_test::assert_pending!(run.poll()));
+    for run in &mut runs {
+        tokio_test::assert_pending!(run.poll());
+    }
     let both = failures().or(window(TripRule::slow_rate(0.5).slow_call(SLOW)));
     bench.breaker.reconfigure(BreakerConfig::default().rule(both)).unwrap();
     bench.clock.advance(SLOW);

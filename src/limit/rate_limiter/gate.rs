@@ -125,6 +125,7 @@ impl Gate {
     /// Why a caller is held up that was not admitted; `None` if the balance is not `seen` any more, since the rate need not be
     /// that of `seen` then. The caller has fenced since it read the rate.
     #[cold]
+    #[inline(never)]
     fn held(&self, seen: Balance, rate: Rate, at: Mark, weight: u64) -> Option<Held> {
         if self.balance.load(Ordering::Relaxed) != seen.0 {
             return None;
