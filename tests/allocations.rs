@@ -319,6 +319,23 @@ fn bytes_per_key(end: Verdict) -> f64 {
 }
 
 #[test]
+fn a_hundred_thousand_keyed_rate_limiters_take_less_than_breakers() {
+    const KEYS: u32 = 100_000;
+    let mut map = None;
+    let held = measure(|| {
+        let limiters = Keyed::<RateLimiter>::with_capacity(RateLimiterConfig::per_second(10), 1_000_000);
+        for number in 0..KEYS {
+            limiters.get(&format!("shard-{number}")).try_acquire().unwrap();
+        }
+        map = Some(limiters);
+    });
+    assert_eq!(map.map(|map| (map.len(), map.evictions())), Some((KEYS as usize, 0)));
+    let each = held.bytes_current as f64 / f64::from(KEYS);
+    println!("100,000 keys: {each:.0} bytes for each rate limiter that was used");
+    assert!(each <= 300.0, "{each} bytes each");
+}
+
+#[test]
 fn a_hundred_thousand_keyed_breakers_take_at_most_360_bytes_each() {
     let succeeded = bytes_per_key(Verdict::Success);
     let failed = bytes_per_key(Verdict::Transient);
