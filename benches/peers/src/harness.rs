@@ -199,7 +199,8 @@ impl Threads {
         let wanted = BATCH.as_nanos() as f64;
         let mut calls = subject.answers.of;
         loop {
-            let took = self.batch(subject, calls) * calls as f64;
+            // Twice: one that the scheduler has interrupted would make all batches to come too small.
+            let took = self.batch(subject, calls).min(self.batch(subject, calls)) * calls as f64;
             if took >= wanted / 2.0 {
                 let calls = (calls as f64 * wanted / took) as u64;
                 return calls.max(1).next_multiple_of(subject.answers.of);

@@ -109,12 +109,7 @@ impl Gate {
             }
             let (rate, at) = (self.rate(), self.mark(now));
             fence(Ordering::Acquire);
-            let Some(next) = take(seen, rate, at, weight) else {
-                match self.held(seen, rate, at, weight) {
-                    Some(held) => return Err(held),
-                    None => continue,
-                }
-            };
+            let Some(next) = take(seen, rate, at, weight) else { return self.hold(seen, rate, at, weight, now) };
             let swap = self.balance.compare_exchange_weak(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
             if swap.is_ok() {
                 return Ok(());
@@ -122,15 +117,16 @@ impl Gate {
         }
     }
 
-    /// Why a caller is held up that was not admitted; `None` if the balance is not `seen` any more, since the rate need not be
-    /// that of `seen` then. The caller has fenced since it read the rate.
+    /// Says why a caller is held up that was not admitted. Begins anew if the balance is not `seen` any more, since the rate need not
+    /// be that of `seen` then. The caller has fenced since it read the rate.
+    // The last thing that its caller does: a loop around it would keep what it needs in registers that have to be saved.
     #[cold]
     #[inline(never)]
-    fn held(&self, seen: Balance, rate: Rate, at: Mark, weight: u64) -> Option<Held> {
+    fn hold(&self, seen: Balance, rate: Rate, at: Mark, weight: u64, now: Moment) -> Result<(), Held> {
         if self.balance.load(Ordering::Relaxed) != seen.0 {
-            return None;
+            return self.pass(weight, now);
         }
-        Some(match ask(seen, rate, at, 0, weight) {
+        Err(match ask(seen, rate, at, 0, weight) {
             Answer::After(wait) => Held::Short(wait),
             Answer::Never => Held::Never,
             Answer::SteppedBack | Answer::Now(_) => Held::AskQueue,
