@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What it costs to build a program around each crate: a clean release build of a small program that calls it once, two jobs,
+"""What it costs to build a program around each crate: a clean release build of a small program that uses it, two jobs,
 sources already fetched. Prints a Markdown table: crates in the tree, seconds, size of the stripped program.
 
-    benches/peers/building.py            all of them, some three minutes on two cores that do nothing else
+    benches/peers/building.py            all of them, some two minutes on two cores that do nothing else
     benches/peers/building.py NAME..     these alone
 """
 import os
@@ -24,9 +24,6 @@ PROGRAMS = [
     ("steadfast", f'steadfast = {{ path = "{ROOT}" }}',
      '{ use steadfast::*; let e = Executor::builder("a").policies((Retry::exponential(), Breaker::default(), '
      'Timeout::new(LIMIT))).build().unwrap(); e.run(|_| call()).await.is_ok() }'),
-    ("steadfast, reqwest", f'steadfast = {{ path = "{ROOT}", features = ["reqwest"] }}',
-     '{ use steadfast::*; let e = Executor::builder("a").policies((Retry::exponential(), Breaker::default(), '
-     'Timeout::new(LIMIT))).build().unwrap(); e.run(|_| call()).await.is_ok() }'),
     ("failsafe", 'failsafe = "VERSION"',
      '{ use failsafe::futures::CircuitBreaker; failsafe::Config::new().build().call(call()).await.is_ok() }'),
     ("recloser", 'recloser = "VERSION"',
@@ -39,6 +36,11 @@ PROGRAMS = [
     ("governor", 'governor = { version = "VERSION", default-features = false, features = ["std", "quanta", "dashmap"] }',
      '{ let quota = governor::Quota::per_second(10.try_into().unwrap()); '
      'governor::RateLimiter::direct(quota).check().is_ok() && call().await.is_ok() }'),
+    # Not called: what takes time is to build them.
+    ("seatbelt", 'seatbelt = { version = "VERSION", features = ["breaker", "retry", "timeout"] }', "call().await.is_ok()"),
+    ("tower", 'tower = { version = "VERSION", features = ["limit", "retry", "timeout", "util"] }', "call().await.is_ok()"),
+    ("tower-resilience", 'tower-resilience = { version = "VERSION", features = ["circuitbreaker", "retry", "timelimiter"] }',
+     "call().await.is_ok()"),
     ("backon, failsafe and governor",
      'backon = { version = "VERSION", default-features = false, features = ["std", "tokio-sleep"] }\n'
      'failsafe = "VERSION"\n'
