@@ -41,6 +41,7 @@ fn clock(bencher: Bencher<'_, '_>, time: Time) {
 
 /// Beside `timeout`.
 #[divan::bench]
+#[expect(clippy::disallowed_methods, reason = "it is what is measured here")]
 fn timeout_of_tokio(bencher: Bencher<'_, '_>) {
     bencher.bench(|| tokio::time::timeout(Duration::from_secs(1), operation(black_box(7))).now_or_never());
 }
