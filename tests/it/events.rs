@@ -10,6 +10,7 @@ use steadfast::error::{Kind, Limit};
 use steadfast::event::{CutOff, Event, Observer, RunEnd, Stopped, What};
 use steadfast::judge::{classify, retry_if};
 use steadfast::limit::BulkheadConfig;
+use steadfast::policy::{Call, Next, Outcome, Policy, Settings};
 use steadfast::standard::StandardConfig;
 use steadfast::{Breaker, Bulkhead, CancellationToken, Cause, Error, Executor, Hedge, Retry, Timeout, Verdict};
 
@@ -86,6 +87,33 @@ fn the_last_attempt_schedules_no_retry() {
     let permanent = observed(vec![permanent("gone")]);
     let end = run_finished(RunEnd::Error(Kind::Failed), Stopped::Settled, 1, 0);
     assert_eq!(permanent[2..], [(1, finished(Verdict::Permanent)), (1, end)]);
+}
+
+/// Tells the observers of something, and counts how often it was made.
+struct Tells(Arc<AtomicU32>);
+
+impl Settings for Tells {}
+
+impl<T: Send, E: Send> Policy<T, E> for Tells {
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        call.emit(|| {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            What::HedgeStarted
+        });
+        next.call(call).await
+    }
+}
+
+#[test]
+fn without_an_observer_no_event_is_made() {
+    let (clock, _) = at_rest();
+    let made = Arc::new(AtomicU32::new(0));
+    let builder = || Executor::builder("events").policies(Tells(Arc::clone(&made))).clock(&clock);
+    let call = |executor: &Executor<Tells>| clock.block_on(executor.run(|_| async { Ok::<_, ()>(7) })).unwrap();
+    call(&builder().build().unwrap());
+    assert_eq!(made.load(Ordering::Relaxed), 0);
+    call(&builder().observe(|_: &Event| {}).build().unwrap());
+    assert_eq!(made.load(Ordering::Relaxed), 1);
 }
 
 #[test]
