@@ -2,23 +2,15 @@
 
 use std::time::Duration;
 
-use steadfast::breaker::{Breaker, BreakerConfig, Cause, Permit, State};
+use steadfast::breaker::{Breaker, Cause, State};
 use steadfast::chain::BoxPolicy;
 use steadfast::error::Kind;
 use steadfast::operation::Operation;
 use steadfast::policy::{Outcome, Policy};
 use steadfast::{Attempt, Executor, Retry, Timeout, try_do, try_op};
 
-use crate::breakers::{Bench, OPEN_TIME, consecutive, counting, hangs_for_ever, logging};
+use crate::breakers::{Bench, OPEN_TIME, consecutive, counting, hangs_for_ever, logging, with_trial};
 use crate::support::{ms, secs};
-
-/// A half-open breaker and its only trial, which has just begun.
-fn with_trial(config: BreakerConfig) -> (Bench, Permit) {
-    let bench = Bench::half_open(config);
-    let trial = bench.breaker.try_acquire().unwrap();
-    assert!(trial.is_trial());
-    (bench, trial)
-}
 
 #[test]
 fn a_verdict_before_anyone_saw_the_expiry_still_counts() {

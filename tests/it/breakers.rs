@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use steadfast::breaker::{Breaker, BreakerConfig, State, Transition, TripRule};
+use steadfast::breaker::{Breaker, BreakerConfig, Permit, State, Transition, TripRule};
 use steadfast::clock::ManualClock;
 use steadfast::error::Kind;
 use steadfast::operation::{Answer, Fault};
@@ -297,4 +297,12 @@ pub(crate) fn every_verdict() -> [(Verdict, Closed, Trial); 7] {
         (Verdict::Ignored, Closed::Nothing, Trial::PlaceBack),
         (Verdict::Rejected { retry_after: None }, Closed::Nothing, Trial::PlaceBack),
     ]
+}
+
+/// A half-open breaker and its only trial, which has just begun.
+pub(crate) fn with_trial(config: BreakerConfig) -> (Bench, Permit) {
+    let bench = Bench::half_open(config);
+    let trial = bench.breaker.try_acquire().unwrap();
+    assert!(trial.is_trial());
+    (bench, trial)
 }

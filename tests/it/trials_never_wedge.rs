@@ -8,10 +8,12 @@ use std::task::{Context as TaskContext, Poll};
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use futures::{Stream, StreamExt};
-use steadfast::breaker::{BreakerConfig, Cause, GuardedStream, Permit, State};
+use steadfast::breaker::{Cause, GuardedStream, Permit, State};
 use steadfast::{CancellationToken, Classified, Executor, Retry, Timeout, Verdict, try_do};
 
-use crate::breakers::{Bench, OPEN_TIME, Trial, consecutive, counting, hangs_for_ever, logging, panic_of, panics};
+use crate::breakers::{
+    Bench, OPEN_TIME, Trial, consecutive, counting, hangs_for_ever, logging, panic_of, panics, with_trial,
+};
 use crate::support::{beside, ms, secs};
 
 type Message = io::Result<u32>;
@@ -44,14 +46,6 @@ fn next(stream: &mut Guarded) -> Option<Message> {
         Poll::Ready(item) => Some(item.expect("the server holds the stream")),
         Poll::Pending => None,
     }
-}
-
-/// A half-open breaker and its only trial, which has just begun.
-fn with_trial(config: BreakerConfig) -> (Bench, Permit) {
-    let bench = Bench::half_open(config);
-    let trial = bench.breaker.try_acquire().unwrap();
-    assert!(trial.is_trial());
-    (bench, trial)
 }
 
 #[test]
