@@ -141,12 +141,12 @@ where
         // The chain is dropped at the end of this statement, after the scope was told why.
         let raced = Race {
             chain: policies.run(Call::first(&frame, operation.streams()), Leaf(&operation)),
-            seat: Seat { scope: &frame.scope, slot: Slot::default(), watch: None },
+            seat: Seat { scope: &frame.scope, waits: None },
         }
         .await;
         match raced {
-            Ok(outcome) => R::finish(&core, &frame, outcome),
-            Err(cause) => R::finish(&core, &frame, Outcome::new(Err(ended(&last, cause)), Verdict::Ignored)),
+            Some(outcome) => R::finish(&core, &frame, outcome),
+            None => R::finish(&core, &frame, Outcome::new(Err(given_up(&frame)), Verdict::Ignored)),
         }
     }
 }
@@ -158,6 +158,14 @@ where
 fn ended<E>(last: &Last<E>, cause: Cause) -> Error<E> {
     last.stop(Stopped::Ended(cause));
     Error::refused(cause.into())
+}
+
+/// [`ended`] while its chain was pending.
+#[cold]
+#[inline(never)]
+fn given_up<E>(frame: &Frame<'_, E>) -> Error<E> {
+    let cause = frame.scope.cause().expect("a chain is given up by its seat, which says why");
+    ended(frame.last, cause)
 }
 
 /// Begins the run, or says why it may not. An already cancelled context runs nothing and takes nothing.
@@ -193,7 +201,7 @@ impl<T, E> Finish<T, E> for Result<T, Error<E>> {
         let Outcome { result, ruling, tail: _ } = outcome;
         match result {
             Ok(value) => {
-                if core.is_observed() {
+                if core.has_to_tell() {
                     close(core, frame, None, ruling);
                 }
                 Ok(value)
@@ -252,6 +260,7 @@ fn close<E>(core: &Core<'_>, frame: &Frame<'_, E>, mut error: Option<&mut Error<
         (_, Verdict::Rejected { .. }) => Stopped::Rejected,
         _ => Stopped::Settled,
     });
+    core.end();
     let end = || error.map_or_else(|| RunEnd::Value(ruling.verdict()), |error| RunEnd::Error(error.kind()));
     core.finish(end, Some(stopped), attempts, elapsed);
     Closed { stopped, attempts, elapsed }
@@ -267,42 +276,51 @@ struct Race<'run, F> {
 }
 
 impl<F: Future> Future for Race<'_, F> {
-    type Output = Result<F::Output, Cause>;
+    /// `None` if the run was ended from outside; the scope says why. (A cause in its place would share bytes with the value, which
+    /// then could not stay in one register.)
+    type Output = Option<F::Output>;
 
     #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Result<F::Output, Cause>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<F::Output>> {
         let this = self.project();
         let core = this.seat.scope.core;
-        core.begin_poll();
         #[cfg(feature = "tracing")]
         let _entered = core.enter();
         if let Poll::Ready(outcome) = this.chain.poll(cx) {
-            return Poll::Ready(Ok(outcome));
+            return Poll::Ready(Some(outcome));
         }
-        this.seat.pending(cx).map(Err)
+        let ended = this.seat.pending(cx);
+        core.end_poll();
+        ended.map(|()| None)
+    }
+}
+
+/// The outermost place of a run.
+struct Seat<'run> {
+    scope: &'run Scope<'run>,
+    /// Made when the chain is first pending, which that of most runs never is.
+    waits: Option<Waits<'run>>,
+}
+
+impl Seat<'_> {
+    /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
+    fn pending(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let scope = self.scope;
+        let waits = self.waits.get_or_insert_with(|| Waits { slot: Slot::default(), watch: None });
+        waits.poll(scope, cx).map(|cause| scope.give_up(cause.into()))
     }
 }
 
 /// What a run that waits holds: its place among the waiting of the executor, and what its caller brought to end it with.
-struct Seat<'run> {
-    scope: &'run Scope<'run>,
+struct Waits<'run> {
     slot: Slot,
-    /// Made when the chain is first pending, and only if the caller brought something to watch.
+    /// Made only if the caller brought something to watch.
     watch: Option<Pin<Box<Watch<'run>>>>,
 }
 
-impl<'run> Seat<'run> {
-    /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
-    fn pending(&mut self, cx: &mut TaskContext<'_>) -> Poll<Cause> {
-        let ended = self.poll_ended(cx);
-        if let Poll::Ready(cause) = ended {
-            self.scope.give_up(cause.into());
-        }
-        ended
-    }
-
-    fn poll_ended(&mut self, cx: &mut TaskContext<'_>) -> Poll<Cause> {
-        let (scope, core) = (self.scope, self.scope.core);
+impl<'run> Waits<'run> {
+    fn poll(&mut self, scope: &'run Scope<'run>, cx: &mut TaskContext<'_>) -> Poll<Cause> {
+        let core = scope.core;
         if !core.is_quiet() {
             let watch = self.watch.get_or_insert_with(|| Box::pin(Watch::new(scope)));
             if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
@@ -318,26 +336,21 @@ impl<'run> Seat<'run> {
 }
 
 impl Drop for Seat<'_> {
-    #[inline]
+    // Taken out, so that there is nothing left for the compiler to drop where most runs have nothing.
+    #[inline(always)]
     fn drop(&mut self) {
-        let core = self.scope.core;
-        core.end();
-        if self.slot.is_taken()
-            && let Some(life) = core.life()
-        {
-            life.leave(self.slot);
-        }
-        // Taken out, so that there is nothing left for the compiler to drop where most runs have nothing.
-        if let Some(watch) = self.watch.take() {
-            unwatch(watch);
+        if self.waits.is_some() {
+            leave(self.waits.take(), self.scope);
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn unwatch(watch: Pin<Box<Watch<'_>>>) {
-    drop(watch);
+fn leave(waits: Option<Waits<'_>>, scope: &Scope<'_>) {
+    if let (Some(waits), Some(life)) = (waits, scope.core.life()) {
+        life.leave(waits.slot);
+    }
 }
 
 /// What the caller brought to end a pending run with.

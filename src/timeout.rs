@@ -12,7 +12,7 @@ use std::time::Duration;
 use pin_project::pin_project;
 
 use crate::attempt::Attempt;
-use crate::clock::Moment;
+use crate::clock::{Moment, nanos};
 use crate::error::{ConfigError, Error, Kind};
 use crate::event::What;
 use crate::policy::{Call, Frame, Next, Outcome, Policy, Reason, Settings, Site, Tail};
@@ -47,24 +47,16 @@ use crate::verdict::Verdict;
 #[must_use = "a policy does nothing until it is part of a chain"]
 pub struct Timeout(Limit);
 
-// How far it reaches shares a word with the tag.
 #[derive(Clone)]
 enum Limit {
-    Fixed(Duration, Reach),
-    By(Arc<dyn Fn(&Attempt) -> Duration + Send + Sync>, Reach),
-}
-
-/// What of a result that outlives its run, such as the response to a request, the limit covers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    Headers,
-    Body,
+    Fixed(Nanos),
+    By { limit: Arc<dyn Fn(&Attempt) -> Duration + Send + Sync>, covers_body: bool },
 }
 
 impl Timeout {
-    /// Gives up after `limit`, which must not be zero; `Duration::MAX` means never.
+    /// Gives up after `limit`, which must not be zero; `Duration::MAX`, or more than 292 years, means never.
     pub const fn new(limit: Duration) -> Timeout {
-        Timeout(Limit::Fixed(limit, Reach::Headers))
+        Timeout(Limit::Fixed(Nanos::of(limit)))
     }
 
     /// Gives up after `n` seconds.
@@ -80,7 +72,7 @@ impl Timeout {
     /// Gives up after a time that is computed for each call: longer for retries, say. Zero gives up at the first await;
     /// `Duration::MAX` never. A panic in `limit` reaches the caller.
     pub fn with(limit: impl Fn(&Attempt) -> Duration + Send + Sync + 'static) -> Timeout {
-        Timeout(Limit::By(Arc::new(limit), Reach::Headers))
+        Timeout(Limit::By { limit: Arc::new(limit), covers_body: false })
     }
 
     /// Covers the body of the response too, where the result of the operation is one: a body that is not read to its end in
@@ -90,7 +82,8 @@ impl Timeout {
     /// It does nothing for operations whose result ends with the run.
     pub const fn covering_body(mut self) -> Timeout {
         match &mut self.0 {
-            Limit::Fixed(_, reach) | Limit::By(_, reach) => *reach = Reach::Body,
+            Limit::Fixed(limit) => *limit = limit.covering_body(),
+            Limit::By { covers_body, .. } => *covers_body = true,
         }
         self
     }
@@ -101,8 +94,10 @@ impl Timeout {
     /// If the limit is zero.
     pub fn check(&self) -> Result<(), ConfigError> {
         match self.0 {
-            Limit::Fixed(Duration::ZERO, _) => Err(ConfigError::new("timeout", "0 s", "must be longer than zero")),
-            Limit::Fixed(..) | Limit::By(..) => Ok(()),
+            Limit::Fixed(limit) if limit.get().is_zero() => {
+                Err(ConfigError::new("timeout", "0 s", "must be longer than zero"))
+            }
+            Limit::Fixed(_) | Limit::By { .. } => Ok(()),
         }
     }
 
@@ -110,22 +105,27 @@ impl Timeout {
     #[must_use]
     pub fn snapshot(&self) -> TimeoutSnapshot {
         let limit = match self.0 {
-            Limit::Fixed(limit, _) => Some(limit),
-            Limit::By(..) => None,
+            Limit::Fixed(limit) => Some(limit.get()),
+            Limit::By { .. } => None,
         };
         TimeoutSnapshot { limit, covers_body: self.covers_body() }
     }
 
-    #[inline]
     fn covers_body(&self) -> bool {
-        matches!(self.0, Limit::Fixed(_, Reach::Body) | Limit::By(_, Reach::Body))
+        match self.0 {
+            Limit::Fixed(limit) => limit.covers_body(),
+            Limit::By { covers_body, .. } => covers_body,
+        }
     }
 
-    #[inline]
-    fn limit_of<E>(&self, call: Call<'_, E>) -> Duration {
+    #[inline(always)]
+    fn limit_of<E>(&self, call: Call<'_, E>) -> Nanos {
         match &self.0 {
-            Limit::Fixed(limit, _) => *limit,
-            Limit::By(limit, _) => limit(&call.attempt()),
+            Limit::Fixed(limit) => *limit,
+            Limit::By { limit, covers_body } => {
+                let limit = Nanos::of(limit(&call.attempt()));
+                if *covers_body { limit.covering_body() } else { limit }
+            }
         }
     }
 }
@@ -137,8 +137,11 @@ impl Settings for Timeout {
 
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         match self.0 {
-            Limit::Fixed(Duration::MAX, _) | Limit::By(..) => inner,
-            Limit::Fixed(limit, _) => Some(inner.map_or(limit, |inner| inner.min(limit))),
+            Limit::Fixed(limit) if !limit.is_endless() => {
+                let limit = limit.get();
+                Some(inner.map_or(limit, |inner| inner.min(limit)))
+            }
+            Limit::Fixed(_) | Limit::By { .. } => inner,
         }
     }
 
@@ -150,11 +153,10 @@ impl Settings for Timeout {
 impl<T: Send, E: Send> Policy<T, E> for Timeout {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
-        let limit = Nanos::of(self.limit_of(call), self.covers_body() && call.streams());
+        let limit = self.limit_of(call);
         async move {
             let at = limit.after(call.now());
-            let body_until = limit.for_body(at);
-            let frame = Frame::until(call, at);
+            let frame = Frame::around(call, at);
             // What is inside is dropped at the end of this statement, after the scope was told why.
             let raced = Limited {
                 inner: next.call(call.within(&frame)),
@@ -163,8 +165,8 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
             .await;
             match raced {
                 Some(mut outcome) => {
-                    if !body_until.is_never() && outcome.result.is_ok() {
-                        outcome.tail = cover_body(outcome.tail, body_until, limit.get());
+                    if limit.covers_body() && call.streams() && outcome.result.is_ok() {
+                        outcome.tail = cover_body(outcome.tail, at, limit.get());
                     }
                     outcome
                 }
@@ -177,8 +179,8 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
     }
 }
 
-/// A limit and its reach in half the room of a `Duration`, since every future of a chain carries it. More than 292 years is
-/// for ever.
+/// A limit, and whether it covers what outlives its run, such as the body of a response: in half the room of a `Duration`, since
+/// every future of a chain carries it. More than 292 years is for ever, `Duration::MAX`.
 #[derive(Clone, Copy)]
 struct Nanos(u64);
 
@@ -186,34 +188,38 @@ impl Nanos {
     const FOR_EVER: u64 = u64::MAX >> 1;
     const COVERS_BODY: u64 = !Nanos::FOR_EVER;
 
-    #[inline]
-    fn of(limit: Duration, covers_body: bool) -> Nanos {
-        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(Nanos::FOR_EVER);
-        Nanos(if covers_body { nanos | Nanos::COVERS_BODY } else { nanos })
+    const fn of(limit: Duration) -> Nanos {
+        let nanos = nanos(limit);
+        Nanos(if nanos < Nanos::FOR_EVER { nanos } else { Nanos::FOR_EVER })
+    }
+
+    const fn covering_body(self) -> Nanos {
+        Nanos(self.0 | Nanos::COVERS_BODY)
     }
 
     #[inline]
-    fn nanos(self) -> u64 {
-        self.0 & Nanos::FOR_EVER
+    fn covers_body(self) -> bool {
+        self.0 & Nanos::COVERS_BODY != 0
+    }
+
+    #[inline]
+    fn is_endless(self) -> bool {
+        self.nanos() == Nanos::FOR_EVER
     }
 
     fn get(self) -> Duration {
-        Duration::from_nanos(self.nanos())
+        if self.is_endless() { Duration::MAX } else { Duration::from_nanos(self.nanos()) }
     }
 
     /// `NEVER` for a limit that is for ever: then the alarm has nothing to wait for.
     #[inline]
     fn after(self, begun: Moment) -> Moment {
-        match self.nanos() {
-            Nanos::FOR_EVER => Moment::NEVER,
-            nanos => Moment::from_nanos(begun.nanos().saturating_add(nanos)),
-        }
+        if self.is_endless() { Moment::NEVER } else { Moment::from_nanos(begun.nanos().saturating_add(self.nanos())) }
     }
 
-    /// `at`, or `NEVER` for a limit that leaves bodies alone.
     #[inline]
-    fn for_body(self, at: Moment) -> Moment {
-        if self.0 & Nanos::COVERS_BODY == 0 { Moment::NEVER } else { at }
+    fn nanos(self) -> u64 {
+        self.0 & Nanos::FOR_EVER
     }
 }
 
@@ -256,13 +262,14 @@ impl<F: Future> Future for Limited<'_, F> {
         let scope = this.alarm.scope();
         let core = scope.core;
         let beside = core.look_inside();
-        let polled = match this.inner.poll(cx) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending => this.alarm.poll(cx, core.armed()).map(|()| {
-                scope.give_up(Reason::TimedOut);
-                None
-            }),
-        };
+        if let Poll::Ready(outcome) = this.inner.poll(cx) {
+            // The timers beside it are not told of again: that costs one more timer at most, where somebody goes on to wait.
+            return Poll::Ready(Some(outcome));
+        }
+        let polled = this.alarm.poll(cx, core.armed()).map(|()| {
+            scope.give_up(Reason::TimedOut);
+            None
+        });
         core.look_outside(beside);
         polled
     }
@@ -272,8 +279,8 @@ impl fmt::Debug for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let covering = if self.covers_body() { ", covering the body" } else { "" };
         match &self.0 {
-            Limit::Fixed(limit, _) => write!(f, "Timeout({limit:?}{covering})"),
-            Limit::By(..) => write!(f, "Timeout(computed{covering})"),
+            Limit::Fixed(limit) => write!(f, "Timeout({:?}{covering})", limit.get()),
+            Limit::By { .. } => write!(f, "Timeout(computed{covering})"),
         }
     }
 }

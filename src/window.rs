@@ -108,6 +108,17 @@ impl Ring {
         count(&self.words[bucket.slot], bucket, is_current)
     }
 
+    /// [`add`](Ring::add) after [`add_to_present`](Ring::add_to_present).
+    pub(crate) fn add_otherwise(&self, bucket: Bucket, undone: Undone, is_current: impl Fn() -> bool) -> Added {
+        count_otherwise(&self.words[bucket.slot], bucket.epoch, undone, is_current)
+    }
+
+    /// Counts one event, unless its word belongs to another bucket, or another thread is quicker.
+    #[inline]
+    pub(crate) fn add_to_present(&self, bucket: Bucket) -> Result<(), Undone> {
+        count_in_present(&self.words[bucket.slot], bucket)
+    }
+
     /// The events in the window that ends with the bucket of `epoch`.
     pub(crate) fn sum(&self, epoch: u32) -> Sum {
         let mut sum = Sum::default();
@@ -122,6 +133,8 @@ impl Ring {
 pub(crate) struct Lanes {
     lines: Box<[Line]>,
     lines_a_lane: usize,
+    /// One less than a power of two.
+    last_lane: usize,
     buckets: usize,
 }
 
@@ -131,19 +144,35 @@ pub(crate) struct Lanes {
 struct Line([AtomicU64; WORDS_A_LINE]);
 
 impl Lanes {
-    /// So many lanes of `buckets` words each; at least one.
+    /// So many lanes of `buckets` words each; at least one, and rounded up to a power of two, by which a thread's lane is found
+    /// without a division.
     pub(crate) fn new(lanes: usize, buckets: usize) -> Self {
-        let lines_a_lane = buckets.div_ceil(WORDS_A_LINE).max(1);
+        let (lanes, lines_a_lane) = (lanes.max(1).next_power_of_two(), buckets.div_ceil(WORDS_A_LINE).max(1));
         let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        Lanes { lines: (0..lanes.max(1) * lines_a_lane).map(line).collect(), lines_a_lane, buckets }
+        Lanes { lines: (0..lanes * lines_a_lane).map(line).collect(), lines_a_lane, last_lane: lanes - 1, buckets }
     }
 
     /// Counts one event in `bucket`, in the lane of `thread`, a number of any size.
+    pub(crate) fn add_otherwise(
+        &self,
+        thread: usize,
+        bucket: Bucket,
+        undone: Undone,
+        is_current: impl Fn() -> bool,
+    ) -> Added {
+        count_otherwise(self.word(thread, bucket), bucket.epoch, undone, is_current)
+    }
+
+    /// [`Ring::add_to_present`], in the lane of `thread`.
     #[inline]
-    pub(crate) fn add(&self, thread: usize, bucket: Bucket, is_current: impl Fn() -> bool) -> Added {
-        let lane = thread % (self.lines.len() / self.lines_a_lane);
-        let line = &self.lines[lane * self.lines_a_lane + bucket.slot / WORDS_A_LINE];
-        count(&line.0[bucket.slot % WORDS_A_LINE], bucket, is_current)
+    pub(crate) fn add_to_present(&self, thread: usize, bucket: Bucket) -> Result<(), Undone> {
+        count_in_present(self.word(thread, bucket), bucket)
+    }
+
+    #[inline]
+    fn word(&self, thread: usize, bucket: Bucket) -> &AtomicU64 {
+        let line = (thread & self.last_lane) * self.lines_a_lane + bucket.slot / WORDS_A_LINE;
+        &self.lines[line].0[bucket.slot % WORDS_A_LINE]
     }
 
     /// Adds the events of all lanes in the window that ends with the bucket of `epoch`.
@@ -189,23 +218,50 @@ pub(crate) enum Added {
     Late,
 }
 
+/// Why a record is not made yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// Another thread was quicker.
+    Lost,
+    /// The word belongs to another bucket, or it is full.
+    Otherwise,
+}
+
+impl Undone {
+    /// How often another thread was quicker.
+    fn lost(self) -> u64 {
+        u64::from(self == Undone::Lost)
+    }
+}
+
 /// Counts one event in the word of its bucket.
 ///
 /// `is_current` is asked only if the word belongs to another bucket: is the generation still the present one?
 #[inline]
 fn count(word: &AtomicU64, bucket: Bucket, is_current: impl Fn() -> bool) -> Added {
-    let seen = word.load(Ordering::Relaxed);
-    if epoch_of(seen) == bucket.epoch && count_of(seen) != u32::MAX && swap(word, seen, seen + 1) {
-        return Added::Counted;
+    match count_in_present(word, bucket) {
+        Ok(()) => Added::Counted,
+        Err(undone) => count_otherwise(word, bucket.epoch, undone, is_current),
     }
-    count_contended(word, bucket.epoch, is_current)
+}
+
+#[inline]
+fn count_in_present(word: &AtomicU64, bucket: Bucket) -> Result<(), Undone> {
+    let seen = word.load(Ordering::Relaxed);
+    if epoch_of(seen) != bucket.epoch || count_of(seen) == u32::MAX {
+        Err(Undone::Otherwise)
+    } else if swap(word, seen, seen + 1) {
+        Ok(())
+    } else {
+        Err(Undone::Lost)
+    }
 }
 
 /// The general form of a record: another thread was quicker, or the word belongs to another bucket, or it is full.
 #[cold]
 #[inline(never)]
-fn count_contended(word: &AtomicU64, epoch: u32, is_current: impl Fn() -> bool) -> Added {
-    let mut lost = 0;
+fn count_otherwise(word: &AtomicU64, epoch: u32, undone: Undone, is_current: impl Fn() -> bool) -> Added {
+    let mut lost = undone.lost();
     loop {
         let seen = word.load(Ordering::Relaxed);
         let (its_epoch, count) = (epoch_of(seen), count_of(seen));
@@ -436,7 +492,10 @@ mod tests {
             for number in 0..500 {
                 let bucket = geometry.bucket(seconds(1_000 + number / 3), 0);
                 ring.add(bucket, || true);
-                lanes.add(number as usize * 7, bucket, || true);
+                let thread = number as usize * 7;
+                if let Err(undone) = lanes.add_to_present(thread, bucket) {
+                    lanes.add_otherwise(thread, bucket, undone, || true);
+                }
                 let mut sum = Sum::default();
                 lanes.add_to(&mut sum, bucket.epoch());
                 assert_eq!(sum, ring.sum(bucket.epoch()), "{buckets} buckets, record {number}");

@@ -100,8 +100,8 @@ where
         // Always there: it was set just above.
         let RestProjection::Running(inner) = this.rest.as_mut().project() else { return Poll::Pending };
         let mut outcome = ready!(inner.poll(cx));
-        let lives_on = this.permit.settle(outcome.ruling);
-        if lives_on && outcome.result.is_ok() && !outcome.verdict().is_failure() {
+        this.permit.settle(outcome.ruling);
+        if this.permit.lives_on() && outcome.result.is_ok() && !outcome.verdict().is_failure() {
             outcome.tail = this.permit.watch(outcome.tail);
         }
         Poll::Ready(outcome)

@@ -154,20 +154,18 @@ pub(super) struct Held<'a, 'run, E> {
     call: Call<'run, E>,
     /// Of an admission that is held; anything otherwise.
     ticket: Ticket,
-    /// `NEVER` where nobody wants to know.
-    began: Moment,
-    /// How often the operation had been started when the permit was given.
+    /// `NEVER` if it did not matter, when the permit was given, how long the call takes.
+    timed_from: Moment,
+    /// What [`Call::starts`] said when the permit was given.
     started: u16,
     is_held: bool,
-    /// Whether it mattered, when the permit was given, how long the call takes.
-    is_timed: bool,
 }
 
 impl<'a, 'run, E> Held<'a, 'run, E> {
     /// Nothing is held yet.
     #[inline(always)]
-    pub(super) fn none(breaker: &'a Breaker, call: Call<'run, E>) -> Held<'a, 'run, E> {
-        Held { breaker, call, ticket: Ticket::NONE, began: Moment::NEVER, started: 0, is_held: false, is_timed: false }
+    pub(super) fn none(breaker: &'a Breaker, call: Call<'run, E>) -> Self {
+        Held { breaker, call, ticket: Ticket::NONE, timed_from: Moment::NEVER, started: 0, is_held: false }
     }
 
     /// Asks for admission, and says with which call to go on.
@@ -176,63 +174,49 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
         &mut self,
         inner_limit: impl FnOnce() -> Option<Duration>,
     ) -> Result<Call<'run, E>, TurnedAway<E>> {
-        let core = self.breaker.core();
-        self.is_timed = core.times_calls();
-        let began = if self.is_timed || core.counts_by_time() { self.call.now() } else { Moment::NEVER };
-        let ticket = match core.pass() {
+        let (breaker, call) = (self.breaker, self.call);
+        let core = breaker.core();
+        if core.times_calls() {
+            self.timed_from = call.now();
+        } else if core.counts_by_time() {
+            // The end alone counts; but the time that the run takes begins here.
+            let _began = call.now();
+        }
+        self.ticket = match core.pass() {
             Some(ticket) => ticket,
-            None => self.acquire_otherwise(inner_limit)?,
+            None => acquire_otherwise(breaker, call, inner_limit)?,
         };
-        (self.ticket, self.began, self.started) = (ticket, began, self.call.scope().started());
+        self.started = call.starts();
         self.is_held = true;
-        Ok(if ticket.is_trial() { self.call.as_trial() } else { self.call })
+        Ok(if self.ticket.is_trial() { call.as_trial() } else { call })
     }
 
-    /// Out of line, with an answer that fits into registers.
-    #[cold]
-    #[inline(never)]
-    fn acquire_otherwise(&self, inner_limit: impl FnOnce() -> Option<Duration>) -> Result<Ticket, TurnedAway<E>> {
-        let telling = self.telling();
-        let acquired = self.breaker.core().try_acquire(|| self.call.now(), inner_limit);
-        drop(telling);
-        acquired.map_err(|refused| self.refuse(refused))
-    }
-
-    /// Until it is dropped, changes of state on this thread are this call's doing. Made for whatever may change the state.
-    fn telling(&self) -> Option<Telling<'_, 'run, E>> {
-        self.call.is_observed().then(|| Telling { held: self, witness: Witness::new() })
-    }
-
-    #[inline]
-    fn refuse(&self, refused: Refused) -> TurnedAway<E> {
-        let kind = refused.kind();
-        self.call.emit_by(self.breaker.name(), || What::Rejected { by: "breaker", kind });
-        let mut error = Error::refused(kind);
-        error.set_name(self.breaker.name());
-        TurnedAway { error, ruling: Ruling::of(Verdict::Rejected { retry_after: refused.retry_after }) }
-    }
-
-    /// Says how the call ended, and returns whether the result may outlive the run.
+    /// Says how the call ended.
     #[inline(always)]
-    pub(super) fn settle(&mut self, ruling: Ruling) -> bool {
+    pub(super) fn settle(&mut self, ruling: Ruling) {
         self.is_held = false;
-        let core = self.breaker.core();
         // Without another look at the clock, if the call was ready at once: time stands still within a poll. Not if it matters how
         // long it took.
-        if ruling.is_answer() && self.ticket.is_of_closed() && !self.is_timed {
-            if !core.succeed_quietly(self.ticket, || self.call.now()) {
+        if ruling.is_answer() && self.ticket.is_of_closed() && self.timed_from.is_never() {
+            if !self.breaker.core().succeed_quietly(self.ticket, || self.call.now()) {
                 self.look();
             }
         } else {
             self.settle_at_end(ruling);
         }
+    }
+
+    /// Whether the result may outlive the run.
+    #[inline]
+    pub(super) fn lives_on(&self) -> bool {
         self.call.streams()
     }
 
     /// A success has completed something that a rule has to be asked about.
     #[cold]
+    #[inline(never)]
     fn look(&self) {
-        let _telling = self.telling();
+        let _telling = telling(self.breaker, self.call);
         self.breaker.core().look_at(self.ticket, self.call.now());
     }
 
@@ -250,13 +234,14 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     #[inline(never)]
     fn settle_at_end(&self, ruling: Ruling) {
         let end = end_of(self.call, ruling.verdict());
-        let _telling = self.telling();
+        let _telling = telling(self.breaker, self.call);
         settle(self.breaker, self.ticket, end, self.timed_from(), self.call.scope().core.look());
     }
 
     #[cold]
+    #[inline(never)]
     fn abandon(&self) {
-        let _telling = self.telling();
+        let _telling = telling(self.breaker, self.call);
         let scope = self.call.scope();
         let end = match scope.fate(self.call.number(), self.started) {
             Fate::Failed => TicketEnd::Failure,
@@ -270,7 +255,7 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     /// When the call began, if it mattered then how long it takes. A rule on slow calls that came while it was under way is for
     /// those that begin after it, however this one ends.
     fn timed_from(&self) -> Option<Moment> {
-        self.is_timed.then_some(self.began)
+        (!self.timed_from.is_never()).then_some(self.timed_from)
     }
 }
 
@@ -283,17 +268,44 @@ impl<E> Drop for Held<'_, '_, E> {
     }
 }
 
+/// Out of line, with an answer that fits into registers.
+#[cold]
+#[inline(never)]
+fn acquire_otherwise<E>(
+    breaker: &Breaker,
+    call: Call<'_, E>,
+    inner_limit: impl FnOnce() -> Option<Duration>,
+) -> Result<Ticket, TurnedAway<E>> {
+    let telling = telling(breaker, call);
+    let acquired = breaker.core().try_acquire(|| call.now(), inner_limit);
+    drop(telling);
+    acquired.map_err(|refused| refuse(breaker, call, refused))
+}
+
+fn refuse<E>(breaker: &Breaker, call: Call<'_, E>, refused: Refused) -> TurnedAway<E> {
+    let kind = refused.kind();
+    call.emit_by(breaker.name(), || What::Rejected { by: "breaker", kind });
+    let mut error = Error::refused(kind);
+    error.set_name(breaker.name());
+    TurnedAway { error, ruling: Ruling::of(Verdict::Rejected { retry_after: refused.retry_after }) }
+}
+
+/// Until it is dropped, changes of state on this thread are this call's doing. Made for whatever may change the state.
+fn telling<'a, 'run, E>(breaker: &'a Breaker, call: Call<'run, E>) -> Option<Telling<'a, 'run, E>> {
+    call.is_observed().then(|| Telling { breaker, call, witness: Witness::new() })
+}
+
 /// Tells the observers of a call of the changes of state that it has made.
 struct Telling<'a, 'run, E> {
-    held: &'a Held<'a, 'run, E>,
+    breaker: &'a Breaker,
+    call: Call<'run, E>,
     witness: Witness,
 }
 
 impl<E> Drop for Telling<'_, '_, E> {
     fn drop(&mut self) {
-        let Held { breaker, call, .. } = self.held;
         for transition in self.witness.take() {
-            call.emit_by(breaker.name(), || What::Transition(transition));
+            self.call.emit_by(self.breaker.name(), || What::Transition(transition));
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::window::Bucket;
 pub(super) struct Seen(pub(super) u64);
 
 impl Seen {
+    #[inline]
     pub(super) fn new(epoch: u32, enough: bool, version: u64, successes: u64) -> Self {
         let enough = if enough { ENOUGH } else { 0 };
         Seen(u64::from(epoch) << 32 | enough | version_bits(version) | successes.min(MOST_SUCCESSES))
@@ -12,7 +13,8 @@ impl Seen {
 
     #[inline]
     pub(super) fn is_enough_for(self, bucket: Bucket, version: u64) -> bool {
-        self.is_of(bucket, version) && self.0 & ENOUGH != 0
+        // All but the successes, in one comparison.
+        self.0 >> VERSION == Seen::new(bucket.epoch(), true, version, 0).0 >> VERSION
     }
 
     pub(super) fn successes_in(self, bucket: Bucket, version: u64) -> Option<u64> {

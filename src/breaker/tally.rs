@@ -92,7 +92,7 @@
 
 use crate::clock::Moment;
 use crate::sync::{AtomicU64, Lazy, Ordering, model_fence, thread_slot};
-use crate::window::{Added, Bucket, Geometry, Lanes, Ring, Sum};
+use crate::window::{Added, Bucket, Geometry, Lanes, Ring, Sum, Undone};
 
 use super::seen::Seen;
 use super::thresholds::Thresholds;
@@ -168,15 +168,39 @@ impl Tally {
         }
     }
 
-    /// Counts a success.
+    /// Counts a success, unless it is the first of its bucket, or another thread is in its way.
     #[inline]
-    pub(super) fn success(&self, place: Place<'_>, version: u64, is_current: impl Fn() -> bool) -> Recorded {
+    pub(super) fn success_in_present(&self, bucket: Bucket, version: u64) -> Result<Recorded, Undone> {
+        match self.lanes() {
+            None => self.successes.add_to_present(bucket),
+            Some(lanes) => lanes.add_to_present(thread_slot(), bucket),
+        }
+        .map(|()| self.after_success(bucket, version))
+    }
+
+    /// Counts a success that [`success_in_present`](Tally::success_in_present) has not.
+    pub(super) fn success_otherwise(
+        &self,
+        place: Place<'_>,
+        undone: Undone,
+        version: u64,
+        is_current: impl Fn() -> bool,
+    ) -> Recorded {
         let bucket = place.bucket();
-        match self.add_success(bucket, is_current) {
+        let added = match self.lanes() {
+            None => self.successes.add_otherwise(bucket, undone, is_current),
+            Some(lanes) => lanes.add_otherwise(thread_slot(), bucket, undone, is_current),
+        };
+        match added {
             Added::Counted => {}
             Added::Contended(lost) => self.contended(lost, place),
             Added::Late => return Recorded::Late,
         }
+        self.after_success(bucket, version)
+    }
+
+    #[inline]
+    fn after_success(&self, bucket: Bucket, version: u64) -> Recorded {
         Recorded::looks(!Seen(self.seen.load(Ordering::Relaxed)).is_enough_for(bucket, version))
     }
 
@@ -232,14 +256,6 @@ impl Tally {
 
     pub(super) fn was_used(&self) -> bool {
         self.parts.load(Ordering::Relaxed) != 0 || self.seen.load(Ordering::Relaxed) != 0
-    }
-
-    #[inline]
-    fn add_success(&self, bucket: Bucket, is_current: impl Fn() -> bool) -> Added {
-        match self.lanes() {
-            None => self.successes.add(bucket, is_current),
-            Some(lanes) => lanes.add(thread_slot(), bucket, is_current),
-        }
     }
 
     /// Spreads the successes over lanes when other threads have been quicker for long enough.

@@ -136,8 +136,8 @@ impl Clock {
             #[cfg(feature = "fast-clock")]
             Kind::Fast(counter) => counter.now(),
             #[cfg(any(test, feature = "test-util"))]
-            Kind::Manual(hand) => hand.now(),
-            Kind::Custom(custom) => custom_now(&*custom.source),
+            Kind::Manual(hand) => manual_now(hand),
+            Kind::Custom(custom) => custom_now(custom),
         }
     }
 
@@ -280,9 +280,19 @@ pub trait TimeSource: Send + Sync + 'static {
     fn wall(&self) -> SystemTime;
 }
 
+// Out of line, so that the common clocks are read with nothing to set up.
+#[cfg(any(test, feature = "test-util"))]
+#[cold]
+#[inline(never)]
+fn manual_now(hand: &manual::Hand) -> Moment {
+    hand.now()
+}
+
 /// A source's time as a moment: short of [`Moment::NEVER`], which nothing may reach.
-fn custom_now(source: &dyn TimeSource) -> Moment {
-    let moment = Moment::from_nanos(ORIGIN_AGE) + source.now();
+#[cold]
+#[inline(never)]
+fn custom_now(custom: &Custom) -> Moment {
+    let moment = Moment::from_nanos(ORIGIN_AGE) + custom.source.now();
     moment.min(LAST)
 }
 

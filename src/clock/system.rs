@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::moment::nanos;
 use super::{Moment, ORIGIN_AGE};
 
-#[inline]
+#[inline(never)]
 pub(super) fn now() -> Moment {
     moment(instant())
 }

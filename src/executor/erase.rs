@@ -146,7 +146,7 @@ impl<T: Send, E: fmt::Debug + Send + 'static> Policy<T, E> for Erased {
         let slots = Slots::default();
         let last = Last::new();
         let _hand_over = HandOver { from: &last, to: call.frame().last };
-        let frame = Frame { scope: call.scope().inside(Moment::NEVER, call.number()), last: &last };
+        let frame = Frame { scope: call.scope_until(Moment::NEVER), last: &last };
         let inner = Typed { next, slots: &slots, last: call.frame().last };
         let outcome = self.0.run_dyn(call.within(&frame), DynNext { list: &[], last: &inner }).await;
         outcome.map(
@@ -177,7 +177,7 @@ impl<T, E, N: Copy> Copy for Typed<'_, T, E, N> {}
 
 impl<T: Send, E: fmt::Debug + Send + 'static, N: Next<T, E>> Next<AnyValue, AnyError> for Typed<'_, T, E, N> {
     async fn call(self, call: Call<'_, AnyError>) -> Outcome<AnyValue, AnyError> {
-        let frame = Frame { scope: call.scope().inside(Moment::NEVER, call.number()), last: self.last };
+        let frame = Frame { scope: call.scope_until(Moment::NEVER), last: self.last };
         let outcome = self.next.call(call.within(&frame)).await;
         outcome.map(|value| self.slots.put(value), AnyError::new)
     }

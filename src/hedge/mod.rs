@@ -44,7 +44,7 @@ struct Paid<'a, 'run> {
 
 impl Drop for Paid<'_, '_> {
     fn drop(&mut self) {
-        if self.scope.started() > 0
+        if self.scope.was_started()
             && let Some(draw) = &mut self.draw
         {
             draw.sent();

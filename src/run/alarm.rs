@@ -81,10 +81,23 @@ impl Future for Alarm<'_> {
 
 #[pinned_drop]
 impl PinnedDrop for Alarm<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(self: Pin<&mut Self>) {
-        if let Timer::Waiting(sleep) = &self.timer {
-            self.scope.core.disarm(sleep.at());
+        if let Timer::Waiting(_) = &self.timer {
+            self.give_up();
         }
+    }
+}
+
+impl Alarm<'_> {
+    /// Nobody waits any more.
+    // The timer is dropped here, so that where there is none the compiler has nothing left to drop.
+    #[cold]
+    #[inline(never)]
+    fn give_up(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let at = this.timer.at();
+        this.timer.set(Timer::Due(at));
+        this.scope.core.disarm(at);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Frame, Scope};
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, COUNTED, JUDGED, PLAIN, STREAMS, TRIAL, Which};
 use crate::cancel::Cause;
 use crate::clock::{Clock, Deadline, Moment};
 use crate::context::Context;
@@ -15,55 +15,16 @@ use crate::verdict::Verdict;
 /// One try, as policies see it: `Copy`, two words, borrows the run.
 ///
 /// It gives a policy the run's clock, its context and its limits, and carries which try this is inwards.
-// A pointer and one word of bits: the compiler passes such a pair in two registers. With the numbers as fields of their own
-// it would copy a struct at every layer.
+// A pointer and one word of bits: the compiler passes such a pair in two registers.
 pub struct Call<'run, E> {
     frame: &'run Frame<'run, E>,
     which: Which,
 }
 
-/// Which try this is, and what sort of run: number: 32 | .. | plain: 1 | judged: 1 | streams: 1 | trial: 1 | lane: 16.
-#[derive(Clone, Copy)]
-struct Which(u64);
-
-impl Which {
-    const FIRST: Which = Which(1 << 32);
-
-    #[inline]
-    const fn number(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    #[inline]
-    const fn with_number(self, number: u32) -> Which {
-        Which((number as u64) << 32 | (self.0 & 0xFFFF_FFFF))
-    }
-
-    #[inline]
-    const fn lane(self) -> u32 {
-        (self.0 & 0xFFFF) as u32
-    }
-
-    const fn with_lane(self, lane: u32) -> Which {
-        Which(self.0 & !0xFFFF | (lane & 0xFFFF) as u64)
-    }
-
-    const fn is_trial(self) -> bool {
-        self.0 & TRIAL != 0
-    }
-}
-
-const TRIAL: u64 = 1 << 16;
-const STREAMS: u64 = 1 << 17;
-const JUDGED: u64 = 1 << 18;
-const OF_PLAIN_RUN: u64 = 1 << 19;
-
 impl<'run, E> Call<'run, E> {
     #[inline]
     pub(crate) fn first(frame: &'run Frame<'run, E>, streams: bool) -> Call<'run, E> {
-        let streams = if streams { STREAMS } else { 0 };
-        let plain = if frame.scope.core.is_plain() { OF_PLAIN_RUN } else { 0 };
-        Call { frame, which: Which(Which::FIRST.0 | streams | plain) }
+        Call { frame, which: Which::first(frame.scope.core.flags.get(), streams) }
     }
 
     /// Which try of the run this is, from 1.
@@ -88,7 +49,7 @@ impl<'run, E> Call<'run, E> {
     /// Whether the call is a trial of a half-open circuit breaker, which must not be multiplied.
     #[must_use]
     pub fn is_trial(&self) -> bool {
-        self.which.is_trial()
+        self.which.has(TRIAL)
     }
 
     /// What the caller brought.
@@ -147,7 +108,7 @@ impl<'run, E> Call<'run, E> {
     #[must_use]
     #[inline]
     pub fn streams(&self) -> bool {
-        self.which.0 & STREAMS != 0
+        self.which.has(STREAMS)
     }
 
     /// This try as the operation sees it.
@@ -155,7 +116,7 @@ impl<'run, E> Call<'run, E> {
     #[inline]
     pub fn attempt(&self) -> Attempt {
         let scope = self.scope();
-        Attempt::new(scope.core.clock(), scope.deadline, self.number(), self.hedge())
+        Attempt::new(scope.core.clock(), scope.deadline, self.which)
     }
 
     /// The next try after this one: its number is higher than that of any try whose operation was started. It begins with a
@@ -214,7 +175,8 @@ impl<'run, E> Call<'run, E> {
     #[must_use]
     #[inline]
     pub fn within<'inner, F>(self, frame: &'inner Frame<'inner, F>) -> Call<'inner, F> {
-        Call { frame, which: self.which }
+        let which = if frame.scope.counts() { self.which.with(COUNTED) } else { self.which };
+        Call { frame, which }
     }
 
     /// This try in another lane of a hedge; the number of a lane has 16 bits.
@@ -224,18 +186,18 @@ impl<'run, E> Call<'run, E> {
 
     /// This try as a trial.
     pub(crate) fn as_trial(self) -> Call<'run, E> {
-        Call { which: Which(self.which.0 | TRIAL), ..self }
+        Call { which: self.which.with(TRIAL), ..self }
     }
 
     /// This try inside of a policy that judges, and tells of the end of the attempt.
     #[inline]
     pub(crate) fn as_judged(self) -> Call<'run, E> {
-        Call { which: Which(self.which.0 | JUDGED), ..self }
+        Call { which: self.which.with(JUDGED), ..self }
     }
 
     #[inline]
     pub(super) fn is_judged(&self) -> bool {
-        self.which.0 & JUDGED != 0
+        self.which.has(JUDGED)
     }
 
     #[inline]
@@ -246,7 +208,7 @@ impl<'run, E> Call<'run, E> {
     /// See [`Core::is_plain`](super::Core::is_plain). Carried along, where no memory has to be read for it.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.which.0 & OF_PLAIN_RUN != 0
+        self.which.has(PLAIN)
     }
 
     #[inline]
@@ -272,10 +234,26 @@ impl<'run, E> Call<'run, E> {
     /// The operation is about to be started.
     #[inline]
     pub(crate) fn mark_started(&self) {
-        self.scope().mark_started(self.number());
+        let scope = self.scope();
+        scope.core.count_attempt(self.number());
+        if self.which.has(COUNTED) {
+            scope.count();
+        }
         if self.is_observed() {
             self.attempt_started();
         }
+    }
+
+    /// A number that changes whenever the operation is started, by nothing that runs beside this call.
+    #[inline]
+    pub(crate) fn starts(&self) -> u16 {
+        if self.which.has(COUNTED) { self.scope().starts() } else { self.scope().core.starts() }
+    }
+
+    /// A scope around what this call runs, which ends at `at`.
+    #[inline]
+    pub(crate) fn scope_until(&self, at: Moment) -> Scope<'run> {
+        self.scope().inside(at, self.number(), self.starts())
     }
 }
 

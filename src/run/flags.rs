@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::attempt::PLAIN;
 use crate::event::RunId;
 
-/// The id of the run while somebody observes it, and five bits. The id is 0 if nobody does, before the run starts and after it
-/// is finished.
+/// The id of the run while somebody observes it, and four bits: `id: 60 | flags: 4`. The id is 0 if nobody does, before the run
+/// starts and after it is finished.
+// The bits are the low ones: a mask of them fits into an instruction.
 pub(super) struct Flags(AtomicU64);
 
 impl Flags {
@@ -14,44 +16,49 @@ impl Flags {
         Flags(AtomicU64::new(if is_plain { PLAIN } else { 0 }))
     }
 
+    #[inline]
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
     /// Who observes it, if anybody does.
     #[inline]
     pub(super) fn run(&self) -> Option<RunId> {
-        RunId::new(self.0.load(Relaxed) & ID)
+        RunId::new(self.get() >> ID_SHIFT)
     }
 
     pub(super) fn set_run(&self, run: Option<RunId>) {
-        self.0.store(self.0.load(Relaxed) & !ID | run.map_or(0, RunId::get), Relaxed);
+        let id = run.map_or(0, RunId::get) << ID_SHIFT;
+        self.0.store(self.get() & !ID | id, Relaxed);
     }
 
+    /// Whether one of these is set.
     #[inline]
-    pub(super) fn has(&self, flag: u64) -> bool {
-        self.0.load(Relaxed) & flag != 0
+    pub(super) fn has(&self, flags: u64) -> bool {
+        self.get() & flags != 0
     }
 
     pub(super) fn set(&self, flag: u64) {
-        self.0.store(self.0.load(Relaxed) | flag, Relaxed);
+        self.0.store(self.get() | flag, Relaxed);
     }
 
     pub(super) fn clear(&self, flag: u64) {
-        self.0.store(self.0.load(Relaxed) & !flag, Relaxed);
+        self.0.store(self.get() & !flag, Relaxed);
     }
 }
 
-/// See [`Core::is_plain`](super::Core::is_plain).
-pub(super) const PLAIN: u64 = 1 << 59;
+// `PLAIN`, see [`Core::is_plain`](super::Core::is_plain), is the first.
 
 /// The budget has to be told of the end of the run.
-pub(super) const IN_FLIGHT: u64 = 1 << 60;
-
-/// The run is observed, and was not polled yet.
-pub(super) const FRESH: u64 = 1 << 61;
+pub(super) const IN_FLIGHT: u64 = 1 << 1;
 
 /// An attempt has ended, and a policy that judges it has yet to tell.
-pub(super) const UNTOLD: u64 = 1 << 62;
+pub(super) const UNTOLD: u64 = 1 << 2;
 
 /// The operation of the last attempt has panicked.
-pub(super) const PANICKED: u64 = 1 << 63;
+pub(super) const PANICKED: u64 = 1 << 3;
 
-/// All below: threads take ids from one counter, in blocks, and no program makes so many runs.
-const ID: u64 = PLAIN - 1;
+/// All above: threads take ids from one counter, in blocks, and no program makes so many runs.
+pub(super) const ID: u64 = u64::MAX << ID_SHIFT;
+
+const ID_SHIFT: u32 = 4;

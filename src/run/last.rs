@@ -136,6 +136,22 @@ impl<E> Last<E> {
     }
 }
 
+impl<E> Drop for Last<E> {
+    // Taken out, so that there is nothing left for the compiler to drop where nothing was said.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(spoken) = self.0.take() {
+            forget(spoken);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn forget<E>(spoken: Box<Mutex<Spoken<E>>>) {
+    drop(spoken);
+}
+
 impl<E> Spoken<E> {
     /// Returns what is not kept any more: the error before this one, or the oldest ones of the history. A try that says nothing
     /// (one that timed out, or ended with a value) says how many are kept all the same.

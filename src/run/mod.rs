@@ -18,11 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::alarm::Alarm;
 pub use self::call::Call;
-use self::flags::{Flags, IN_FLIGHT, PLAIN};
+use self::flags::{Flags, ID, IN_FLIGHT, PANICKED};
 pub(crate) use self::last::Last;
 pub use self::last::Stopped;
 pub(crate) use self::scope::{Fate, Scope};
 pub use self::scope::{Frame, Reason};
+use crate::attempt::PLAIN;
 use crate::budget::Budget;
 use crate::cancel::Cause;
 use crate::clock::{Clock, Moment};
@@ -99,9 +100,7 @@ impl<'run> Core<'run> {
     #[inline]
     fn count_attempt(&self, number: u32) {
         if self.attempts() > 0 {
-            self.tries.store(number.max(self.tries()), Relaxed);
-            self.attempts.store(self.attempts().saturating_add(1), Relaxed);
-            return;
+            return self.count_another(number);
         }
         self.tries.store(number, Relaxed);
         self.attempts.store(1, Relaxed);
@@ -112,17 +111,40 @@ impl<'run> Core<'run> {
         }
     }
 
-    /// The run is over, and all that it held was given back.
+    /// [`attempts`](Core::attempts), as scopes and permits remember it.
     #[inline]
-    pub(crate) fn end(&self) {
-        if self.flags.has(IN_FLIGHT) {
-            self.end_in_flight();
-        }
+    fn starts(&self) -> u16 {
+        self.attempts() as u16
     }
 
     #[cold]
-    fn end_in_flight(&self) {
-        if let Some(budget) = self.budget() {
+    fn count_another(&self, number: u32) {
+        self.tries.store(number.max(self.tries()), Relaxed);
+        self.attempts.store(self.attempts().saturating_add(1), Relaxed);
+        self.flags.clear(PANICKED);
+    }
+
+    fn mark_panicked(&self) {
+        self.flags.set(PANICKED);
+    }
+
+    /// Whether the operation of the last attempt has panicked.
+    fn has_panicked(&self) -> bool {
+        self.flags.has(PANICKED)
+    }
+
+    /// Whether somebody has to be told of the end of the run.
+    #[inline]
+    pub(crate) fn has_to_tell(&self) -> bool {
+        self.flags.has(ID | IN_FLIGHT)
+    }
+
+    /// The run is over, and all that it held was given back.
+    pub(crate) fn end(&self) {
+        if self.flags.has(IN_FLIGHT)
+            && let Some(budget) = self.budget()
+        {
+            self.flags.clear(IN_FLIGHT);
             budget.end_run();
         }
     }
@@ -144,12 +166,10 @@ impl<'run> Core<'run> {
         self.attempts.load(Relaxed)
     }
 
-    /// A new poll of the run begins.
+    /// A poll of the run is over, and it is pending.
     #[inline]
-    pub(crate) fn begin_poll(&self) {
-        if !self.has_just_begun() {
-            self.forget_now();
-        }
+    pub(crate) fn end_poll(&self) {
+        self.forget_now();
         self.armed.store(UNKNOWN, Relaxed);
     }
 
@@ -161,7 +181,8 @@ impl<'run> Core<'run> {
     }
 
     /// Reads the clock, also if this poll has done so already.
-    #[inline]
+    // Once in the program, and not in each chain.
+    #[inline(never)]
     pub(crate) fn look(&self) -> Moment {
         let now = self.clock().now();
         self.now.store(now.nanos(), Relaxed);

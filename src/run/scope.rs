@@ -1,7 +1,7 @@
 //! The frames that may drop what is inside of them, and say why.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
 
 use super::{Call, Core, Last};
 use crate::cancel::Cause;
@@ -19,10 +19,14 @@ pub(crate) struct Scope<'run> {
     pub(crate) deadline: Moment,
     /// The number of the try in which the scope was opened.
     number: u32,
-    /// Changes whenever the operation is started inside; 0 before the first time.
+    /// If the scope counts, how often the operation was started inside, and 0 only before the first time. If not, what
+    /// [`Call::starts`] said when the scope was opened.
     started: AtomicU16,
-    reason: AtomicU8,
-    panicked: AtomicBool,
+    /// Whether other tries may run beside what is inside. What is started inside is counted here then. Without such a scope there
+    /// is one try at a time, and the run alone counts: a success has the fewer places to write to.
+    counts: bool,
+    /// A [`Reason`], and [`PANICKED`] if the scope counts and the operation that was started last in it has.
+    said: AtomicU8,
 }
 
 /// What a policy keeps in its own frame if it may drop what is inside of it, so that permits in there learn why.
@@ -87,9 +91,17 @@ impl<'run, E> Frame<'run, E> {
     /// A frame that will be given up at `at`: attempts inside see that as their deadline, if no nearer one is around, and
     /// later limits inside rely on it.
     #[must_use]
-    #[inline]
     pub fn until(call: Call<'run, E>, at: Moment) -> Frame<'run, E> {
-        Frame { scope: call.scope().inside(at, call.number()), last: call.frame().last }
+        let mut frame = Frame::around(call, at);
+        frame.scope.counts = true;
+        frame.scope.started = AtomicU16::new(0);
+        frame
+    }
+
+    /// [`until`](Frame::until), where no other try runs beside what is inside.
+    #[inline]
+    pub(crate) fn around(call: Call<'run, E>, at: Moment) -> Frame<'run, E> {
+        Frame { scope: call.scope_until(at), last: call.frame().last }
     }
 
     /// What is inside will be dropped, for `reason`. To be called before it is.
@@ -100,13 +112,13 @@ impl<'run, E> Frame<'run, E> {
     /// Whether the operation was started inside.
     #[must_use]
     pub fn was_started(&self) -> bool {
-        self.scope.started() > 0
+        self.scope.was_started()
     }
 }
 
 impl<E> fmt::Debug for Frame<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frame").field("started", &self.scope.started()).finish_non_exhaustive()
+        f.debug_struct("Frame").field("was_started", &self.was_started()).finish_non_exhaustive()
     }
 }
 
@@ -136,25 +148,42 @@ pub(crate) enum Fate {
 impl<'run> Scope<'run> {
     #[inline]
     pub(crate) fn root(core: &'run Core<'run>) -> Scope<'run> {
-        Scope::new(core, None, core.deadline, 1)
+        Scope::new(core, None, core.deadline, 1, 0)
     }
 
-    /// A scope inside of this one, opened in try `number`, that ends at `at` or when this one does.
+    /// A scope inside of this one, opened in try `number` when so much was `started`, that ends at `at` or when this one does.
     #[inline]
-    pub(crate) fn inside(&'run self, at: Moment, number: u32) -> Scope<'run> {
-        Scope::new(self.core, Some(self), self.deadline.min(at), number)
+    pub(super) fn inside(&'run self, at: Moment, number: u32, started: u16) -> Scope<'run> {
+        Scope::new(self.core, Some(self), self.deadline.min(at), number, started)
     }
 
     #[inline]
-    fn new(core: &'run Core<'run>, up: Option<&'run Scope<'run>>, deadline: Moment, number: u32) -> Scope<'run> {
-        let (started, reason, panicked) = (AtomicU16::new(0), AtomicU8::new(0), AtomicBool::new(false));
-        Scope { core, up, deadline, number, started, reason, panicked }
+    fn new(
+        core: &'run Core<'run>,
+        up: Option<&'run Scope<'run>>,
+        deadline: Moment,
+        number: u32,
+        started: u16,
+    ) -> Scope<'run> {
+        let (started, said) = (AtomicU16::new(started), AtomicU8::new(0));
+        Scope { core, up, deadline, number, started, counts: false, said }
     }
 
-    /// A number that changes whenever the operation is started inside; 0 before the first time.
     #[inline]
-    pub(crate) fn started(&self) -> u16 {
-        self.started.load(Relaxed)
+    pub(super) fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// See [`Call::starts`].
+    #[cold]
+    pub(super) fn starts(&self) -> u16 {
+        self.counting().next().map_or(self.core.starts(), |scope| scope.started.load(Relaxed))
+    }
+
+    /// Whether the operation was started inside.
+    pub(crate) fn was_started(&self) -> bool {
+        let before = if self.counts { 0 } else { self.started.load(Relaxed) };
+        self.starts() != before
     }
 
     /// When a limit of this scope at `at` needs a timer: never, if a nearer limit outside will end everything before.
@@ -165,32 +194,29 @@ impl<'run> Scope<'run> {
     }
 
     pub(crate) fn give_up(&self, reason: Reason) {
-        self.reason.store(reason as u8, Relaxed);
+        self.said.store(self.said.load(Relaxed) & PANICKED | reason as u8, Relaxed);
     }
 
-    /// The operation is started once more, in try `number`.
-    #[inline]
-    pub(super) fn mark_started(&self, number: u32) {
-        self.core.count_attempt(number);
-        let mut scope = Some(self);
-        while let Some(inner) = scope {
-            inner.started.store(inner.started().checked_add(1).unwrap_or(1), Relaxed);
-            inner.panicked.store(false, Relaxed);
-            scope = inner.up;
+    /// The operation is started once more, in a scope that counts or inside of one.
+    #[cold]
+    pub(super) fn count(&self) {
+        for scope in self.counting() {
+            scope.started.store(scope.started.load(Relaxed).checked_add(1).unwrap_or(1), Relaxed);
+            scope.said.store(scope.said.load(Relaxed) & !PANICKED, Relaxed);
         }
     }
 
     /// The operation's own poll unwinds.
     #[cold]
     pub(super) fn mark_panicked(&self) {
-        self.around().for_each(|scope| scope.panicked.store(true, Relaxed));
+        self.core.mark_panicked();
+        self.counting().for_each(|scope| scope.said.store(scope.said.load(Relaxed) | PANICKED, Relaxed));
     }
 
-    /// Why a permit of try `number` is being dropped. `started` is what [`started`](Scope::started) said when the permit was
-    /// given.
+    /// Why a permit of try `number` is being dropped. `started` is what [`Call::starts`] said when the permit was given.
     #[cold]
     pub(crate) fn fate(&self, number: u32, started: u16) -> Fate {
-        if self.panicked.load(Relaxed) {
+        if self.has_panicked() {
             return Fate::Failed;
         }
         let Some((scope, reason)) = self.around().find_map(|scope| Some((scope, scope.reason()?))) else {
@@ -198,7 +224,7 @@ impl<'run> Scope<'run> {
         };
         match reason {
             Reason::LostRace => Fate::LostRace,
-            Reason::TimedOut if self.started() == started => Fate::NeverStarted,
+            Reason::TimedOut if self.starts() == started => Fate::NeverStarted,
             // A limit that was opened in this same try has no retry between itself and the permit, or is at the run's
             // first try: the operation alone used up its time.
             Reason::TimedOut if scope.number == number => Fate::Failed,
@@ -212,12 +238,26 @@ impl<'run> Scope<'run> {
         self.around().find_map(Scope::reason)
     }
 
+    /// What the run was ended by from outside, if this is its outermost scope and it was.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        match self.reason()? {
+            Reason::Cancelled => Some(Cause::Cancelled),
+            Reason::DeadlineExceeded => Some(Cause::DeadlineExceeded),
+            Reason::ShutDown => Some(Cause::ShutDown),
+            Reason::TimedOut | Reason::LostRace => None,
+        }
+    }
+
+    /// Whether the operation that was started last has, of those that may be meant.
     pub(super) fn has_panicked(&self) -> bool {
-        self.panicked.load(Relaxed)
+        match self.counting().next() {
+            Some(scope) => scope.said.load(Relaxed) & PANICKED != 0,
+            None => self.core.has_panicked(),
+        }
     }
 
     fn reason(&self) -> Option<Reason> {
-        match self.reason.load(Relaxed) {
+        match self.said.load(Relaxed) & !PANICKED {
             reason if reason == Reason::TimedOut as u8 => Some(Reason::TimedOut),
             reason if reason == Reason::Cancelled as u8 => Some(Reason::Cancelled),
             reason if reason == Reason::DeadlineExceeded as u8 => Some(Reason::DeadlineExceeded),
@@ -231,4 +271,12 @@ impl<'run> Scope<'run> {
     fn around(&self) -> impl Iterator<Item = &Scope<'run>> {
         std::iter::successors(Some(self), |scope| scope.up)
     }
+
+    /// Those of them that count.
+    fn counting(&self) -> impl Iterator<Item = &Scope<'run>> {
+        self.around().filter(|scope| scope.counts)
+    }
 }
+
+/// Above all reasons.
+const PANICKED: u8 = 1 << 7;

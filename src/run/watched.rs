@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::flags::{FRESH, Flags, PANICKED, UNTOLD};
+use super::flags::{Flags, ID, UNTOLD};
 use super::{Call, Core, Reason};
 use crate::cancel::Cause;
 use crate::error::Name;
@@ -13,7 +13,7 @@ impl Core<'_> {
     /// Whether anybody wants to see events.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
-        self.flags.run().is_some()
+        self.flags.has(ID)
     }
 
     /// Enters the span of the run, if an observer keeps one, until what it gives is dropped.
@@ -36,22 +36,8 @@ impl Core<'_> {
     pub(crate) fn begin(&self) {
         if !self.setup.observers.is_empty() && self.setup.observers.are_enabled() {
             self.flags.set_run(Some(RunId::next()));
-            self.flags.set(FRESH);
             self.tell(1, 0, None, || What::RunStarted);
         }
-    }
-
-    /// Whether the run is observed and about to be polled for the first time: then its start has looked at the clock just now.
-    #[inline]
-    pub(super) fn has_just_begun(&self) -> bool {
-        self.is_observed() && self.take_fresh()
-    }
-
-    #[cold]
-    fn take_fresh(&self) -> bool {
-        let was_fresh = self.flags.has(FRESH);
-        self.flags.clear(FRESH);
-        was_fresh
     }
 
     /// Tells the observers, of whom there are some. `what` is made in its place: an event is large, and moving it costs more than
@@ -79,9 +65,14 @@ impl Core<'_> {
 
     /// The run ends without anybody to finish it.
     #[cold]
+    #[inline(never)]
     fn finish_dropped(&self) {
+        self.end();
+        if !self.is_observed() {
+            return;
+        }
         let elapsed = self.elapsed();
-        let end = if self.flags.has(PANICKED) { RunEnd::Panicked } else { RunEnd::Dropped };
+        let end = if self.has_panicked() { RunEnd::Panicked } else { RunEnd::Dropped };
         self.finish(|| end, None, self.attempts(), elapsed);
     }
 }
@@ -90,7 +81,7 @@ impl Core<'_> {
 impl Drop for Core<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.is_observed() {
+        if self.has_to_tell() {
             self.finish_dropped();
         }
     }
@@ -103,7 +94,6 @@ impl<'run, E> Call<'run, E> {
 
     #[cold]
     pub(super) fn attempt_started(&self) {
-        self.flags().clear(PANICKED);
         self.emit(|| What::AttemptStarted);
     }
 
@@ -141,7 +131,6 @@ impl<'run, E> Call<'run, E> {
     fn attempt_panicked(&self) {
         self.scope().mark_panicked();
         if self.is_observed() {
-            self.flags().set(PANICKED);
             self.scope().core.look();
             self.emit(|| What::AttemptAbandoned { why: CutOff::Panicked });
         }

@@ -8,7 +8,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Limit, Reach, Timeout};
+use super::{Limit, Timeout};
 use crate::document::Span;
 
 #[derive(Serialize, Deserialize)]
@@ -30,11 +30,11 @@ impl<'de> Deserialize<'de> for Timeout {
 impl Serialize for Timeout {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            Limit::Fixed(limit, Reach::Headers) => Span(limit).serialize(serializer),
-            Limit::Fixed(limit, Reach::Body) => {
-                TimeoutDocument { limit: Span(limit), covering_body: true }.serialize(serializer)
+            Limit::Fixed(limit) if limit.covers_body() => {
+                TimeoutDocument { limit: Span(limit.get()), covering_body: true }.serialize(serializer)
             }
-            Limit::By(..) => Err(S::Error::custom("a timeout whose limit is computed cannot be written down")),
+            Limit::Fixed(limit) => Span(limit.get()).serialize(serializer),
+            Limit::By { .. } => Err(S::Error::custom("a timeout whose limit is computed cannot be written down")),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::breaker::transition::{Cause, Counts};
 use crate::breaker::witness;
 use crate::clock::Moment;
 use crate::sync::Ordering;
-use crate::window::Geometry;
+use crate::window::{Geometry, Undone};
 
 /// A rule was met, by the thresholds of this version.
 struct Trip {
@@ -97,19 +97,33 @@ impl Core {
     /// Counts under all rules.
     #[inline]
     fn add_success(&self, word: Word, now: impl Fn() -> Moment) -> Recorded {
-        let live = self.family.live();
-        let streak = live.streak();
+        let streak = self.family.live().streak();
         if streak.is_set() {
             self.streak.success(streak.tag(word.generation()));
         }
-        let is_current = || self.is_current(word);
-        let geometry = self.family.geometry.as_ref();
-        let in_time = geometry.map(|geometry| {
-            let place = self.place_in(geometry, word, now());
-            self.tally.success(place, live.version(), is_current)
-        });
+        let in_time = match &self.family.geometry {
+            Some(geometry) => self.add_success_in_time(geometry, word, now()),
+            None => Recorded::Quietly,
+        };
         let looks = self.count_window.is_some() && self.add_to_window_of_calls(word, false);
         sum_up(in_time, looks)
+    }
+
+    // One function that calls no other but at its end: nothing has to be saved around it.
+    #[inline(never)]
+    fn add_success_in_time(&self, geometry: &Geometry, word: Word, now: Moment) -> Recorded {
+        let bucket = geometry.bucket(now, word.generation());
+        match self.tally.success_in_present(bucket, self.family.live().version()) {
+            Ok(recorded) => recorded,
+            Err(undone) => self.add_success_otherwise(geometry, word, now, undone),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_success_otherwise(&self, geometry: &Geometry, word: Word, now: Moment, undone: Undone) -> Recorded {
+        let place = self.place_in(geometry, word, now);
+        self.tally.success_otherwise(place, undone, self.family.live().version(), || self.is_current(word))
     }
 
     /// Counts under all rules before any of them decides, so that a transition shows the failure that caused it.
@@ -119,7 +133,7 @@ impl Core {
         let in_calls = self.count_window.is_some() && self.add_to_window_of_calls(word, true);
         let is_current = || self.is_current(word);
         let in_time = self.place(word, now).map(|place| self.tally.failure(place, &thresholds, is_current));
-        sum_up(in_time, in_a_row || in_calls)
+        sum_up(in_time.unwrap_or(Recorded::Quietly), in_a_row || in_calls)
     }
 
     fn add_to_row(&self, word: Word, thresholds: &Thresholds) -> bool {
@@ -190,14 +204,8 @@ impl Core {
     }
 }
 
-/// What became of a record that the window of time, if there is one, took in like this, and for which another rule has to be
-/// looked at or not.
+/// What became of a record that the window of time took in like this, and for which another rule has to be looked at or not.
 #[inline]
-fn sum_up(in_time: Option<Recorded>, other_looks: bool) -> Recorded {
-    match in_time {
-        Some(Recorded::Late) => Recorded::Late,
-        Some(Recorded::Looking) => Recorded::Looking,
-        _ if other_looks => Recorded::Looking,
-        _ => Recorded::Quietly,
-    }
+fn sum_up(in_time: Recorded, other_looks: bool) -> Recorded {
+    if other_looks && in_time == Recorded::Quietly { Recorded::Looking } else { in_time }
 }

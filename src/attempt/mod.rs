@@ -1,7 +1,11 @@
 //! One try, as the operation sees it.
 
+mod which;
+
+use std::fmt;
 use std::time::Duration;
 
+pub(crate) use self::which::{COUNTED, JUDGED, PLAIN, STREAMS, TRIAL, Which};
 use crate::clock::{Clock, Deadline, Moment};
 
 /// One try, as the operation sees it: which it is, and how long it may take.
@@ -22,19 +26,18 @@ use crate::clock::{Clock, Deadline, Moment};
 /// assert_eq!(tries.unwrap(), 2);
 /// # });
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Attempt {
     clock: Clock,
     /// The nearest enclosing limit, on `clock`; `NEVER` if there is none.
     deadline: Moment,
-    number: u32,
-    hedge: u32,
+    which: Which,
 }
 
 impl Attempt {
     #[inline]
-    pub(crate) fn new(clock: &Clock, deadline: Moment, number: u32, hedge: u32) -> Attempt {
-        Attempt { clock: clock.clone(), deadline, number, hedge }
+    pub(crate) fn new(clock: &Clock, deadline: Moment, which: Which) -> Attempt {
+        Attempt { clock: clock.clone(), deadline, which }
     }
 
     /// The same try on a clock that is the same, but may sleep in another way.
@@ -45,25 +48,25 @@ impl Attempt {
     /// Which try of the run this is, from 1. A hedge has the number of the try that it hedges.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.number
+        self.which.number()
     }
 
     /// Which lane of a hedged try this is: 0 for the first, 1 for the first hedge.
     #[must_use]
     pub fn hedge(&self) -> u32 {
-        self.hedge
+        self.which.lane()
     }
 
     /// Whether the operation was tried before in this run.
     #[must_use]
     pub fn is_retry(&self) -> bool {
-        self.number > 1
+        self.number() > 1
     }
 
     /// Whether this is a hedge of a try that is still running.
     #[must_use]
     pub fn is_hedge(&self) -> bool {
-        self.hedge > 0
+        self.hedge() > 0
     }
 
     /// When the nearest enclosing limit (a [`Timeout`](crate::Timeout), the deadline of the context) ends this try, for
@@ -77,5 +80,15 @@ impl Attempt {
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline.remaining())
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("number", &self.number())
+            .field("hedge", &self.hedge())
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
     }
 }
