@@ -109,6 +109,12 @@ impl Family {
         self.checked.clone()
     }
 
+    /// Whether the settings can work and the clock is known, as it is after the first use.
+    #[inline]
+    pub(super) fn is_in_use(&self) -> bool {
+        self.checked.is_ok() && self.clock.get().is_some()
+    }
+
     /// Binds to `clock`, or says to which one it is bound.
     pub(super) fn bind(&self, clock: Clock) -> &Clock {
         self.clock.get_or_init(|| clock)

@@ -8,7 +8,7 @@ use super::config::BreakerConfig;
 use super::family::Family;
 use super::permit::{Permit, Rejected};
 use super::state::Core;
-use super::ticket::End;
+use super::ticket::{End, Ticket};
 use super::transition::{Counts, State};
 use crate::clock::{Clock, Moment};
 use crate::error::{ConfigError, Name};
@@ -115,11 +115,61 @@ impl Breaker {
     ///
     /// # Errors
     /// [`Rejected`] while the breaker is open, and while it is half-open and its trials are running.
+    #[inline]
     pub fn try_acquire(&self) -> Result<Permit, Rejected> {
+        let (ticket, timed_from) = self.admit()?;
+        Ok(Permit::new(self.clone(), ticket, timed_from))
+    }
+
+    /// [`try_acquire`](Breaker::try_acquire) for a call that ends where it began: the permit borrows the breaker, which spares two
+    /// contended atomic operations.
+    ///
+    /// ```
+    /// # use steadfast::Breaker;
+    /// # use steadfast::breaker::Rejected;
+    /// # async fn ping() -> Result<(), String> { Ok(()) }
+    /// async fn check(database: &Breaker) -> Result<bool, Rejected> {
+    ///     let permit = database.try_acquire_ref()?;
+    ///     let answer = ping().await;
+    ///     match &answer {
+    ///         Ok(()) => permit.success(),
+    ///         Err(_) => permit.failure(),
+    ///     }
+    ///     Ok(answer.is_ok())
+    /// }
+    /// # let clock = steadfast::clock::Clock::manual();
+    /// # let database = Breaker::default();
+    /// # database.bind(&clock).unwrap();
+    /// # assert_eq!(clock.block_on(check(&database)), Ok(true));
+    /// # assert_eq!(database.counts().calls, 1);
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Breaker::try_acquire).
+    #[inline]
+    pub fn try_acquire_ref(&self) -> Result<Permit<&Breaker>, Rejected> {
+        let (ticket, timed_from) = self.admit()?;
+        Ok(Permit::new(self, ticket, timed_from))
+    }
+
+    /// Admits a call, and says when it began if that matters.
+    #[inline]
+    fn admit(&self) -> Result<(Ticket, Moment), Rejected> {
+        let core = self.core();
+        match core.pass() {
+            Some(ticket) if self.family().is_in_use() && !core.times_calls() => Ok((ticket, Moment::NEVER)),
+            _ => self.admit_otherwise(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn admit_otherwise(&self) -> Result<(Ticket, Moment), Rejected> {
         self.check().map_err(|config| Rejected::misconfigured(self.name(), config))?;
-        let now = self.now();
-        match self.core().try_acquire(|| now, || None) {
-            Ok(ticket) => Ok(Permit::new(self.clone(), ticket, now)),
+        let (core, now) = (self.core(), self.now());
+        let timed_from = if core.times_calls() { now } else { Moment::NEVER };
+        match core.try_acquire(|| now, || None) {
+            Ok(ticket) => Ok((ticket, timed_from)),
             Err(refused) => Err(Rejected::refused(self.name(), refused)),
         }
     }
@@ -191,6 +241,7 @@ impl Breaker {
     }
 
     /// The time on the breaker's clock, which is bound by this.
+    #[inline]
     pub(super) fn now(&self) -> Moment {
         self.family().clock().map_or_else(|| self.family().bind(Clock::tokio()).now(), Clock::now)
     }

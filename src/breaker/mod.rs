@@ -15,6 +15,7 @@ mod family;
 pub mod guide {}
 mod half_open;
 mod handle;
+mod held;
 mod keyed;
 mod listeners;
 mod open_time;
@@ -40,7 +41,7 @@ pub use self::config::{
     AbandonedTrial, BreakerConfig, DEFAULT_OPEN_JITTER, DEFAULT_OPEN_TIME, DEFAULT_SUCCESSES_TO_CLOSE, DEFAULT_TRIALS,
 };
 pub use self::handle::Breaker;
-use self::permit::{Held, TurnedAway};
+use self::held::{Held, TurnedAway};
 pub use self::permit::{Permit, Rejected};
 pub use self::rule::{
     DEFAULT_BUCKET_WIDTH, DEFAULT_BUCKETS, DEFAULT_FAILURE_RATE, DEFAULT_FAILURE_THRESHOLD, DEFAULT_MINIMUM_CALLS,

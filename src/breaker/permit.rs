@@ -1,82 +1,90 @@
-//! What an admitted call holds: it assumes "abandoned" until it is told otherwise.
+//! What an admitted call that is not run through a chain holds: it assumes "abandoned" until it is told otherwise.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::time::Duration;
 
 use super::handle::Breaker;
-use super::ticket::{End as TicketEnd, Refused, Ticket};
-use super::witness::Witness;
+use super::ticket::{End, Refused, Ticket};
 use crate::clock::Moment;
-use crate::error::{ConfigError, Error, Kind, Name};
-use crate::event::What;
-use crate::outcome::Ruling;
-use crate::policy::{Call, End, Guard, Tail};
-use crate::run::Fate;
+use crate::error::{ConfigError, Kind, Name};
 use crate::verdict::Verdict;
 
-/// The admission of one call that is not run through a chain; from [`Breaker::try_acquire`]. Says how the call ended;
-/// dropped, the call was abandoned: nothing is counted while the breaker is closed, and a trial opens it again.
+/// The admission of one call that is not run through a chain; from [`Breaker::try_acquire`], which can be moved anywhere, or from
+/// [`Breaker::try_acquire_ref`], which borrows the breaker. Says how the call ended; dropped, the call was abandoned: nothing is
+/// counted while the breaker is closed, and a trial opens it again.
 #[must_use = "a permit that is dropped counts as an abandoned call"]
-pub struct Permit {
-    breaker: Breaker,
-    ticket: Option<Ticket>,
-    began: Moment,
+pub struct Permit<B: Borrow<Breaker> = Breaker> {
+    breaker: B,
+    ticket: Ticket,
+    /// `NEVER` if it did not matter, when the permit was given, how long the call takes.
+    timed_from: Moment,
+    is_settled: bool,
 }
 
-impl Permit {
-    pub(super) fn new(breaker: Breaker, ticket: Ticket, began: Moment) -> Permit {
-        Permit { breaker, ticket: Some(ticket), began }
+impl<B: Borrow<Breaker>> Permit<B> {
+    #[inline]
+    pub(super) fn new(breaker: B, ticket: Ticket, timed_from: Moment) -> Permit<B> {
+        Permit { breaker, ticket, timed_from, is_settled: false }
     }
 
     /// Whether the call is a trial of a half-open breaker.
     #[must_use]
     pub fn is_trial(&self) -> bool {
-        self.ticket.is_some_and(Ticket::is_trial)
+        self.ticket.is_trial()
     }
 
     /// The dependency answered.
-    pub fn success(self) {
-        self.settle(TicketEnd::Success);
+    #[inline]
+    pub fn success(mut self) {
+        self.is_settled = true;
+        let (breaker, ticket, timed_from) = (self.breaker.borrow(), self.ticket, self.timed_from);
+        if !ticket.is_of_closed() || !timed_from.is_never() {
+            settle_now(breaker, ticket, End::Success, timed_from);
+        } else if !breaker.core().succeed_quietly(ticket, || breaker.now()) {
+            breaker.core().look_at(ticket, breaker.now());
+        }
     }
 
     /// The dependency failed.
     pub fn failure(self) {
-        self.settle(TicketEnd::Failure);
+        self.end(End::Failure);
     }
 
     /// The call says nothing about the dependency: a trial gives its place back.
     pub fn ignore(self) {
-        self.settle(TicketEnd::Nothing);
+        self.end(End::Nothing);
     }
 
     /// The call ended with this verdict.
+    #[inline]
     pub fn record(self, verdict: Verdict) {
-        self.settle(TicketEnd::of(verdict));
+        match End::of(verdict) {
+            End::Success => self.success(),
+            end => self.end(end),
+        }
     }
 
     pub(super) fn breaker(&self) -> &Breaker {
-        &self.breaker
+        self.breaker.borrow()
     }
 
-    fn settle(mut self, end: TicketEnd) {
-        self.end(end);
+    fn end(mut self, end: End) {
+        self.is_settled = true;
+        settle_now(self.breaker.borrow(), self.ticket, end, self.timed_from);
     }
+}
 
-    fn end(&mut self, end: TicketEnd) {
-        if let Some(ticket) = self.ticket.take() {
-            let is_timed = self.breaker.core().times_calls();
-            settle(&self.breaker, ticket, end, is_timed.then_some(self.began), self.breaker.now());
+impl<B: Borrow<Breaker>> Drop for Permit<B> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_settled {
+            settle_now(self.breaker.borrow(), self.ticket, End::Abandoned, self.timed_from);
         }
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.end(TicketEnd::Abandoned);
-    }
-}
-
-impl fmt::Debug for Permit {
+impl<B: Borrow<Breaker>> fmt::Debug for Permit<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit").field("is_trial", &self.is_trial()).finish_non_exhaustive()
     }
@@ -142,202 +150,20 @@ impl fmt::Display for Rejected {
 /// Without a source: `Display` shows the setting that was refused, see [`config`](Rejected::config).
 impl std::error::Error for Rejected {}
 
-/// What is left to say of a call that was refused.
-pub(super) struct TurnedAway<E> {
-    pub(super) error: Error<E>,
-    pub(super) ruling: Ruling,
-}
-
-/// The admission of one call of a chain. Dropped before it was settled, it asks the scopes around it why.
-pub(super) struct Held<'a, 'run, E> {
-    breaker: &'a Breaker,
-    call: Call<'run, E>,
-    /// Of an admission that is held; anything otherwise.
-    ticket: Ticket,
-    /// `NEVER` if it did not matter, when the permit was given, how long the call takes.
-    timed_from: Moment,
-    /// What [`Call::starts`] said when the permit was given.
-    started: u16,
-    is_held: bool,
-}
-
-impl<'a, 'run, E> Held<'a, 'run, E> {
-    /// Nothing is held yet.
-    #[inline(always)]
-    pub(super) fn none(breaker: &'a Breaker, call: Call<'run, E>) -> Self {
-        Held { breaker, call, ticket: Ticket::NONE, timed_from: Moment::NEVER, started: 0, is_held: false }
-    }
-
-    /// Asks for admission, and says with which call to go on.
-    #[inline(always)]
-    pub(super) fn acquire(
-        &mut self,
-        inner_limit: impl FnOnce() -> Option<Duration>,
-    ) -> Result<Call<'run, E>, TurnedAway<E>> {
-        let (breaker, call) = (self.breaker, self.call);
-        let core = breaker.core();
-        if core.times_calls() {
-            self.timed_from = call.now();
-        } else if core.counts_by_time() {
-            // The end alone counts; but the time that the run takes begins here.
-            let _began = call.now();
-        }
-        self.ticket = match core.pass() {
-            Some(ticket) => ticket,
-            None => acquire_otherwise(breaker, call, inner_limit)?,
-        };
-        self.started = call.starts();
-        self.is_held = true;
-        Ok(if self.ticket.is_trial() { call.as_trial() } else { call })
-    }
-
-    /// Says how the call ended.
-    #[inline(always)]
-    pub(super) fn settle(&mut self, ruling: Ruling) {
-        self.is_held = false;
-        // Without another look at the clock, if the call was ready at once: time stands still within a poll. Not if it matters how
-        // long it took.
-        if ruling.is_answer() && self.ticket.is_of_closed() && self.timed_from.is_never() {
-            if !self.breaker.core().succeed_quietly(self.ticket, || self.call.now()) {
-                self.look();
-            }
-        } else {
-            self.settle_at_end(ruling);
-        }
-    }
-
-    /// Whether the result may outlive the run.
-    #[inline]
-    pub(super) fn lives_on(&self) -> bool {
-        self.call.streams()
-    }
-
-    /// A success has completed something that a rule has to be asked about.
-    #[cold]
-    #[inline(never)]
-    fn look(&self) {
-        let _telling = telling(self.breaker, self.call);
-        self.breaker.core().look_at(self.ticket, self.call.now());
-    }
-
-    /// A result that outlives the run may still fail: leaves somebody behind who tells. (One that is a failure already counts
-    /// once.) Of the outcome only the tail: a cold function that sees a whole one keeps it in memory on the path that is not cold.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn watch(&self, mut tail: Tail) -> Tail {
-        tail.push(LateFailure(self.breaker.clone()));
-        tail
-    }
-
-    /// Whatever may change the state is worth a look at the clock: the operation may have taken long within one poll.
-    #[cold]
-    #[inline(never)]
-    fn settle_at_end(&self, ruling: Ruling) {
-        let end = end_of(self.call, ruling.verdict());
-        let _telling = telling(self.breaker, self.call);
-        settle(self.breaker, self.ticket, end, self.timed_from(), self.call.scope().core.look());
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn abandon(&self) {
-        let _telling = telling(self.breaker, self.call);
-        let scope = self.call.scope();
-        let end = match scope.fate(self.call.number(), self.started) {
-            Fate::Failed => TicketEnd::Failure,
-            Fate::NeverStarted => TicketEnd::Nothing,
-            Fate::LostRace => TicketEnd::LostRace,
-            Fate::Abandoned => TicketEnd::Abandoned,
-        };
-        settle(self.breaker, self.ticket, end, self.timed_from(), scope.core.look());
-    }
-
-    /// When the call began, if it mattered then how long it takes. A rule on slow calls that came while it was under way is for
-    /// those that begin after it, however this one ends.
-    fn timed_from(&self) -> Option<Moment> {
-        (!self.timed_from.is_never()).then_some(self.timed_from)
-    }
-}
-
-impl<E> Drop for Held<'_, '_, E> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.is_held {
-            self.abandon();
-        }
-    }
-}
-
-/// Out of line, with an answer that fits into registers.
+// Of a permit the parts: a function that sees the whole one keeps it in memory, and it is moved there and back.
 #[cold]
 #[inline(never)]
-fn acquire_otherwise<E>(
-    breaker: &Breaker,
-    call: Call<'_, E>,
-    inner_limit: impl FnOnce() -> Option<Duration>,
-) -> Result<Ticket, TurnedAway<E>> {
-    let telling = telling(breaker, call);
-    let acquired = breaker.core().try_acquire(|| call.now(), inner_limit);
-    drop(telling);
-    acquired.map_err(|refused| refuse(breaker, call, refused))
-}
-
-fn refuse<E>(breaker: &Breaker, call: Call<'_, E>, refused: Refused) -> TurnedAway<E> {
-    let kind = refused.kind();
-    call.emit_by(breaker.name(), || What::Rejected { by: "breaker", kind });
-    let mut error = Error::refused(kind);
-    error.set_name(breaker.name());
-    TurnedAway { error, ruling: Ruling::of(Verdict::Rejected { retry_after: refused.retry_after }) }
-}
-
-/// Until it is dropped, changes of state on this thread are this call's doing. Made for whatever may change the state.
-fn telling<'a, 'run, E>(breaker: &'a Breaker, call: Call<'run, E>) -> Option<Telling<'a, 'run, E>> {
-    call.is_observed().then(|| Telling { breaker, call, witness: Witness::new() })
-}
-
-/// Tells the observers of a call of the changes of state that it has made.
-struct Telling<'a, 'run, E> {
-    breaker: &'a Breaker,
-    call: Call<'run, E>,
-    witness: Witness,
-}
-
-impl<E> Drop for Telling<'_, '_, E> {
-    fn drop(&mut self) {
-        for transition in self.witness.take() {
-            self.call.emit_by(self.breaker.name(), || What::Transition(transition));
-        }
-    }
+fn settle_now(breaker: &Breaker, ticket: Ticket, end: End, timed_from: Moment) {
+    let began = (!timed_from.is_never()).then_some(timed_from);
+    settle(breaker, ticket, end, began, breaker.now());
 }
 
 /// Says how a call ended, and when; and when it began, if it matters how long it took.
-fn settle(breaker: &Breaker, ticket: Ticket, end: TicketEnd, began: Option<Moment>, ended: Moment) {
+pub(super) fn settle(breaker: &Breaker, ticket: Ticket, end: End, began: Option<Moment>, ended: Moment) {
     let core = breaker.core();
     if began.is_some_and(|began| core.is_slow(ended.since(began))) {
         core.settle_slow(ticket, end, ended);
     } else {
         core.settle(ticket, end, ended);
     }
-}
-
-/// Counts a failure that shows only after the run, such as a body that breaks off.
-struct LateFailure(Breaker);
-
-impl Guard for LateFailure {
-    fn end(&mut self, end: End) {
-        match end {
-            End::Failed | End::TimedOut => self.0.record(Verdict::Transient),
-            End::Complete | End::Cancelled | End::Dropped => {}
-        }
-    }
-}
-
-/// What the end of a call means. An error that arrives when the run is being ended from outside is that end's doing, unless
-/// it is an answer or a refusal.
-#[inline]
-fn end_of<E>(call: Call<'_, E>, verdict: Verdict) -> TicketEnd {
-    if (verdict.is_failure() || verdict == Verdict::Ignored) && call.ended().is_some() {
-        return TicketEnd::Abandoned;
-    }
-    TicketEnd::of(verdict)
 }

@@ -1,5 +1,6 @@
 //! Streams, whose failures show long after the call that opened them.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -45,7 +46,7 @@ impl Breaker {
     }
 }
 
-impl Permit {
+impl<B: Borrow<Breaker>> Permit<B> {
     /// The stream was opened: ends the call as a success, and records what fails later, as
     /// [`Breaker::guard_stream`] does.
     pub fn guard_stream<S, T, E, F>(self, stream: S, classify: F) -> GuardedStream<S, F>

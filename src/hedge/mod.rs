@@ -10,6 +10,7 @@ mod race;
 pub use self::config::{DEFAULT_FLOOR, DEFAULT_MAX, DEFAULT_MIN_SAMPLES, DEFAULT_WINDOW, Hedge};
 use self::race::Race;
 use crate::budget::Draw;
+use crate::clock::Moment;
 use crate::policy::{Call, Frame, Next, Outcome, Policy};
 use crate::run::Scope;
 
@@ -17,9 +18,9 @@ impl<T: Send, E: Send> Policy<T, E> for Hedge {
     #[inline(always)]
     fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
         async move {
-            // Around all lanes, to say why they are dropped. Each has one of its own inside: what one of them has started, or
-            // whether it has panicked, is not the others' doing.
-            let around = Frame::inside(call);
+            // Around all lanes, to say why they are dropped. Each has one of its own inside, which counts: what one of them has started,
+            // or whether it has panicked, is not the others' doing.
+            let around = Frame::around(call, Moment::NEVER);
             let call = call.within(&around);
             let first = Frame::inside(call);
             let lane = next.call(call.within(&first));

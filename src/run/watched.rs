@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::flags::{Flags, ID, UNTOLD};
 use super::{Call, Core, Reason};
+use crate::attempt::PLAIN;
 use crate::cancel::Cause;
 use crate::error::Name;
 use crate::event::{CutOff, Event, RunEnd, RunId, Stopped, What};
@@ -34,9 +35,13 @@ impl Core<'_> {
     /// The run starts.
     #[cold]
     pub(crate) fn begin(&self) {
-        if !self.setup.observers.is_empty() && self.setup.observers.are_enabled() {
+        let observers = &self.setup.observers;
+        if !observers.is_empty() && observers.are_enabled() {
             self.flags.set_run(Some(RunId::next()));
             self.tell(1, 0, None, || What::RunStarted);
+        } else if self.context.is_plain() {
+            // Nobody wants to see this one, so it is as if there were no observers.
+            self.flags.set(PLAIN);
         }
     }
 

@@ -201,3 +201,62 @@ fn a_burst_of_failures_out_of_band_cannot_trip_a_breaker_that_recovers() {
     bench.breaker.record(Verdict::Transient);
     assert_eq!(bench.breaker.state(), State::Closed, "the row begins anew");
 }
+
+/// Every way in which a call can end, by whoever holds the permit.
+fn ends<B: std::borrow::Borrow<Breaker>>() -> [fn(Permit<B>); 9] {
+    [
+        |permit| permit.success(),
+        |permit| permit.failure(),
+        |permit| permit.ignore(),
+        |permit| drop(permit),
+        |permit| permit.record(Verdict::Permanent),
+        |permit| permit.record(Verdict::Fatal),
+        |permit| permit.record(Verdict::Ignored),
+        |permit| permit.record(Verdict::Throttled { retry_after: None }),
+        |permit| permit.record(Verdict::Rejected { retry_after: None }),
+    ]
+}
+
+#[test]
+fn a_permit_that_borrows_ends_a_call_as_one_that_is_owned() {
+    let slow = || BreakerConfig::default().rule(TripRule::slow_rate(0.5).slow_call(secs(2)).minimum_calls(2));
+    let configs = [|| counting(), || consecutive(2), slow];
+    let starts = [Bench::closed, Bench::half_open, |config| {
+        let bench = Bench::closed(config);
+        bench.breaker.metrics_only();
+        bench
+    }];
+    for (config, start) in configs.iter().flat_map(|config| starts.iter().map(move |start| (config, start))) {
+        for took in [secs(0), secs(3)] {
+            for (owned, borrowed) in ends().into_iter().zip(ends()) {
+                let (one, other) = (start(config()), start(config()));
+                let (permit, reference) =
+                    (one.breaker.try_acquire().unwrap(), other.breaker.try_acquire_ref().unwrap());
+                assert_eq!(permit.is_trial(), reference.is_trial());
+                one.clock.advance(took);
+                other.clock.advance(took);
+                owned(permit);
+                borrowed(reference);
+                assert_eq!(one.breaker.snapshot(), other.breaker.snapshot());
+            }
+        }
+    }
+}
+
+#[test]
+fn both_sorts_of_permit_are_refused_alike() {
+    let bench = Bench::open(consecutive(1));
+    assert_eq!(bench.breaker.try_acquire().unwrap_err(), bench.breaker.try_acquire_ref().unwrap_err());
+    let broken = Breaker::new(consecutive(0));
+    let refused = broken.try_acquire_ref().unwrap_err();
+    assert!(refused.config().is_some(), "{refused}");
+    assert_eq!(broken.try_acquire().unwrap_err(), refused);
+}
+
+#[test]
+fn a_permit_binds_a_breaker_to_its_clock_and_needs_no_time_for_a_rule_that_counts_in_a_row() {
+    let breaker = Breaker::new(consecutive(2));
+    drop(breaker.try_acquire_ref().unwrap());
+    assert!(breaker.bind(steadfast::Clock::tokio()).is_ok());
+    assert!(breaker.bind(&steadfast::Clock::manual()).is_err(), "the first use has bound it");
+}
