@@ -102,6 +102,10 @@ pub struct Answers {
     pub of: u64,
 }
 
+impl Answers {
+    pub const ALL: Answers = Answers { successes: 1, of: 1 };
+}
+
 /// A work that is measured on so many threads.
 pub struct Subject {
     pub name: String,
@@ -151,13 +155,17 @@ struct Job {
 enum What {
     Time,
     Allocations,
+    /// The time of each call, begun so far apart.
+    Each(Duration),
 }
 
+#[derive(Default)]
 struct Done {
     succeeded: u64,
     took: Duration,
     allocations: u64,
     bytes: u64,
+    each: Vec<u64>,
 }
 
 impl Threads {
@@ -192,6 +200,15 @@ impl Threads {
         }
         let costs = means.into_iter().zip(subjects).zip(calls);
         costs.map(|((means, subject), calls)| self.cost(means, &subject.work, calls)).collect()
+    }
+
+    /// The time of each of so many calls on each of so many threads, in ns. A call begins so long after the one before it, or
+    /// when that has ended.
+    pub fn each(&self, subject: &Subject, calls: u64, apart: Duration) -> Vec<u64> {
+        let Subject { name, work, threads, answers: _ } = subject;
+        let done = self.run(work, *threads, calls, What::Each(apart));
+        assert!(done.iter().all(|thread| thread.succeeded == calls), "{name}: all calls should have succeeded");
+        done.into_iter().flat_map(|thread| thread.each).collect()
     }
 
     /// Also warms up: caches, branch predictors, thread-locals, whatever a subject allocates once.
@@ -243,26 +260,52 @@ impl Threads {
     }
 }
 
-fn work_off(jobs: &Receiver<Job>, done: &Sender<Done>) {
+fn work_off(jobs: &Receiver<Job>, done_with: &Sender<Done>) {
     let lane = Lane::new();
     let _entered = lane.runtime.enter();
     for Job { work, calls, start, what } in jobs {
         start.pass();
-        let mut succeeded = 0;
-        let begun = Instant::now();
-        let counted = match what {
-            What::Time => {
-                succeeded = work.0(&lane, calls);
-                Default::default()
-            }
-            What::Allocations => measure(|| succeeded = work.0(&lane, calls)),
+        let done = match what {
+            What::Time => time(&work, &lane, calls),
+            What::Allocations => count_allocations(&work, &lane, calls),
+            What::Each(apart) => time_each(&work, &lane, calls, apart),
         };
-        let took = begun.elapsed();
         // Dropped before anybody is told, so that nothing happens on this thread while another one measures.
         drop(work);
-        let _main_is_gone =
-            done.send(Done { succeeded, took, allocations: counted.count_total, bytes: counted.bytes_total });
+        let _main_is_gone = done_with.send(done);
     }
+}
+
+fn time(work: &Work, lane: &Lane, calls: u64) -> Done {
+    let begun = Instant::now();
+    let succeeded = work.0(lane, calls);
+    Done { succeeded, took: begun.elapsed(), ..Done::default() }
+}
+
+fn count_allocations(work: &Work, lane: &Lane, calls: u64) -> Done {
+    let mut succeeded = 0;
+    let counted = measure(|| succeeded = work.0(lane, calls));
+    Done { succeeded, allocations: counted.count_total, bytes: counted.bytes_total, ..Done::default() }
+}
+
+/// With the system's clock, which waits until all that comes before a reading is done: the processor's counter does not, and
+/// would be read while a call still waits for another core.
+fn time_each(work: &Work, lane: &Lane, calls: u64, apart: Duration) -> Done {
+    // Written once, so that no page is missing later.
+    let mut each = vec![1; calls as usize];
+    // Another subject has used the caches since.
+    work.0(lane, 1);
+    let mut succeeded = 0;
+    let mut begun = Instant::now();
+    for took in &mut each {
+        while begun.elapsed() < apart {
+            spin_loop();
+        }
+        begun = Instant::now();
+        succeeded += work.0(lane, 1);
+        *took = begun.elapsed().as_nanos() as u64;
+    }
+    Done { succeeded, each, ..Done::default() }
 }
 
 /// Opens when all threads have come. They spin: one that sleeps begins late.
