@@ -151,13 +151,16 @@ struct Job {
     what: What,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum What {
     Time,
     Allocations,
-    /// The time of each call, begun so far apart.
-    Each(Duration),
+    /// The time of each call, after this.
+    Each(Before),
 }
+
+/// What is done before a call, and not measured.
+pub type Before = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Done {
@@ -202,12 +205,11 @@ impl Threads {
         costs.map(|((means, subject), calls)| self.cost(means, &subject.work, calls)).collect()
     }
 
-    /// The time of each of so many calls on each of so many threads, in ns. A call begins so long after the one before it, or
-    /// when that has ended.
-    pub fn each(&self, subject: &Subject, calls: u64, apart: Duration) -> Vec<u64> {
+    /// The time of each of so many calls on each thread, in ns.
+    pub fn each(&self, subject: &Subject, calls: u64, before: &Before) -> Vec<u64> {
         let Subject { name, work, threads, answers: _ } = subject;
-        let done = self.run(work, *threads, calls, What::Each(apart));
-        assert!(done.iter().all(|thread| thread.succeeded == calls), "{name}: all calls should have succeeded");
+        let done = self.run(work, *threads, calls, &What::Each(Before::clone(before)));
+        assert!(done.iter().all(|thread| thread.succeeded == calls), "{name}: all {calls} calls should have succeeded");
         done.into_iter().flat_map(|thread| thread.each).collect()
     }
 
@@ -229,7 +231,7 @@ impl Threads {
     /// The mean time of a call in one batch, in ns; with several threads the mean of theirs.
     fn batch(&self, subject: &Subject, calls: u64) -> f64 {
         let Subject { name, work, threads, answers } = subject;
-        let done = self.run(work, *threads, calls, What::Time);
+        let done = self.run(work, *threads, calls, &What::Time);
         for thread in &done {
             let expected = calls / answers.of * answers.successes;
             assert_eq!(thread.succeeded, expected, "{name}: so many of {calls} calls should have succeeded");
@@ -240,7 +242,7 @@ impl Threads {
 
     fn cost(&self, mut means: Vec<f64>, work: &Work, calls: u64) -> Cost {
         means.sort_by(f64::total_cmp);
-        let counted = &self.run(work, 1, calls, What::Allocations)[0];
+        let counted = &self.run(work, 1, calls, &What::Allocations)[0];
         Cost {
             median_ns: means[means.len() / 2],
             min_ns: means[0],
@@ -249,11 +251,11 @@ impl Threads {
         }
     }
 
-    fn run(&self, work: &Work, n: usize, calls: u64, what: What) -> Vec<Done> {
+    fn run(&self, work: &Work, n: usize, calls: u64, what: &What) -> Vec<Done> {
         let start = Arc::new(Gate { missing: AtomicUsize::new(n) });
         let threads = &self.0[..n];
         for thread in threads {
-            let job = Job { work: work.clone(), calls, start: Arc::clone(&start), what };
+            let job = Job { work: work.clone(), calls, start: Arc::clone(&start), what: what.clone() };
             thread.jobs.send(job).expect("threads run until the process ends, or have said why not");
         }
         threads.iter().map(|thread| thread.done.recv().expect("a thread that panicked has said why")).collect()
@@ -268,7 +270,7 @@ fn work_off(jobs: &Receiver<Job>, done_with: &Sender<Done>) {
         let done = match what {
             What::Time => time(&work, &lane, calls),
             What::Allocations => count_allocations(&work, &lane, calls),
-            What::Each(apart) => time_each(&work, &lane, calls, apart),
+            What::Each(before) => time_each(&work, &lane, calls, &*before),
         };
         // Dropped before anybody is told, so that nothing happens on this thread while another one measures.
         drop(work);
@@ -290,18 +292,15 @@ fn count_allocations(work: &Work, lane: &Lane, calls: u64) -> Done {
 
 /// With the system's clock, which waits until all that comes before a reading is done: the processor's counter does not, and
 /// would be read while a call still waits for another core.
-fn time_each(work: &Work, lane: &Lane, calls: u64, apart: Duration) -> Done {
+fn time_each(work: &Work, lane: &Lane, calls: u64, before: &dyn Fn()) -> Done {
     // Written once, so that no page is missing later.
     let mut each = vec![1; calls as usize];
     // Another subject has used the caches since.
-    work.0(lane, 1);
+    work.0(lane, WARM_UP);
     let mut succeeded = 0;
-    let mut begun = Instant::now();
     for took in &mut each {
-        while begun.elapsed() < apart {
-            spin_loop();
-        }
-        begun = Instant::now();
+        before();
+        let begun = Instant::now();
         succeeded += work.0(lane, 1);
         *took = begun.elapsed().as_nanos() as u64;
     }
@@ -345,3 +344,6 @@ pub fn heap_of<K>(make: impl FnOnce() -> K) -> i64 {
 
 /// Long enough for the clock, short enough to end before the scheduler interferes.
 const BATCH: Duration = Duration::from_micros(500);
+
+/// Calls before those that are timed one by one.
+const WARM_UP: u64 = 100;

@@ -6,7 +6,7 @@ use crate::cases::{Counted, Results, Timed};
 use crate::harness::Cost;
 use crate::parts::Part;
 use crate::peers::all;
-use crate::rollover::Rolled;
+use crate::rollover::{self, Rolled};
 use crate::targets::Checked;
 
 pub fn markdown(results: &Results, targets: &[Checked]) -> String {
@@ -19,7 +19,10 @@ pub fn markdown(results: &Results, targets: &[Checked]) -> String {
         text.extend(cases.map(timed_rows));
     }
     if !results.rolled.is_empty() {
-        text += &format!("\n## {}\n\n{ROLLED_HEAD}", "Breaker, bucket changes");
+        text += &format!(
+            "\n## Bucket changes\n\n* `{}`: closed, time window, single calls\n\n{ROLLED_HEAD}",
+            rollover::NAME
+        );
         text.extend(results.rolled.iter().map(rolled_row));
     }
     if !results.counted.is_empty() {
@@ -86,14 +89,15 @@ fn cost(cost: &Cost) -> Value {
 }
 
 fn rolled(rolled: &Rolled) -> Value {
-    let Rolled { pace, subject, bucket, threads, times } = rolled;
+    let Rolled { clock, calls, form, threads, times } = rolled;
     json!({
-        "pace": pace.name,
-        "subject": subject,
-        "bucket_ms": bucket.map(|bucket| bucket.as_millis() as u64),
+        "clock": clock,
+        "calls": calls,
+        "form": form,
         "threads": threads,
-        "calls": times.count(),
+        "timed": times.count(),
         "mean_ns": times.mean(),
+        "mean_within_p99.9_ns": times.mean_within(0.999),
         "p50_ns": times.quantile(0.5),
         "p99_ns": times.quantile(0.99),
         "p99.9_ns": times.quantile(0.999),
@@ -144,11 +148,10 @@ fn refusals<'a>(cannot: impl Iterator<Item = (&'a str, &'a str)>) -> impl Iterat
 }
 
 fn rolled_row(rolled: &Rolled) -> String {
-    let Rolled { pace, subject, bucket, threads, times } = rolled;
-    let bucket = bucket.map_or_else(String::new, |bucket| format!("{bucket:?}"));
+    let Rolled { clock, calls, form, threads, times } = rolled;
+    let means = [times.mean(), times.mean_within(0.999)].map(ns).join(" | ");
     let quantiles = [0.5, 0.99, 0.999, 1.0].map(|part| times.quantile(part).to_string()).join(" | ");
-    let (calls, mean) = (times.count(), ns(times.mean()));
-    format!("| {} | {bucket} | {subject} | {threads} | {calls} | {mean} | {quantiles} |\n", pace.name)
+    format!("| {calls} | {clock} | {form} | {threads} | {} | {means} | {quantiles} |\n", times.count())
 }
 
 fn target_row(target: &Checked) -> String {
@@ -204,8 +207,8 @@ const COUNTED_HEAD: &str = "\
 ";
 
 const ROLLED_HEAD: &str = "\
-| calls | bucket | subject | threads | timed | mean, ns | p50 | p99 | p99.9 | max |
-|---|--:|---|--:|--:|--:|--:|--:|--:|--:|
+| calls | clock | breaker in | threads | timed | mean, ns | mean to p99.9 | p50 | p99 | p99.9 | max |
+|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
 const TARGETS_HEAD: &str = "\

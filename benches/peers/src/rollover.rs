@@ -1,76 +1,133 @@
 //! Bucket changes: how long single calls take while the window of a closed breaker moves on.
 //!
-//! A mean over many calls hides what one of thousands costs, so here each call is timed by itself: back to back, as a busy
-//! program makes them, and so far apart that each call meets a new bucket. Beside them are the same calls through a window that
-//! does not move, and a reading of the timer with nothing between.
+//! A mean over many calls hides what one of thousands costs, so here each call is timed by itself: through a window that moves
+//! on once a millisecond, and on a clock that is moved by hand, so that each call is the first of a bucket. Beside them are the
+//! same calls through a window that stands, and a reading of the timer with nothing between.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
-use crate::harness::{Answers, Effort, Subject, Threads, Work};
-use crate::peers::Can;
-use crate::peers::steadfast::{self, Steadfast};
-use crate::peers::steadfast_two_steps::{self as two_steps, TwoSteps};
+use steadfast::Clock;
+use steadfast::clock::TimeSource;
+
+use crate::harness::{Answers, Before, Effort, Subject, Threads, Work};
+use crate::peers::steadfast::Steadfast;
+use crate::peers::steadfast_two_steps::TwoSteps;
+use crate::peers::{Can, Peer};
 
 /// What a filter on the command line is compared with.
 pub const NAME: &str = "breaker-rollover";
 
 /// How long the calls of one subject took.
 pub struct Rolled {
-    pub pace: &'static Pace,
-    pub subject: &'static str,
-    /// The width of a bucket of its window; the timer has none.
-    pub bucket: Option<Duration>,
+    pub clock: &'static str,
+    pub calls: &'static str,
+    pub form: &'static str,
     pub threads: usize,
     pub times: Times,
-}
-
-/// How calls follow one another.
-pub struct Pace {
-    pub name: &'static str,
-    apart: Duration,
-    /// One after another without a pause for other subjects, in each round.
-    calls: u64,
-    /// Of the rounds of other cases.
-    share: usize,
 }
 
 /// How often each time was measured, in ns.
 #[derive(Default)]
 pub struct Times(BTreeMap<u64, u64>);
 
-/// Measures both paces. The subjects take turns as those of other cases do.
+/// Measures single calls. The subjects take turns as those of other cases do.
 pub fn measure(threads: &Threads, effort: Effort) -> Can<Vec<Rolled>> {
-    let mut all = Vec::new();
-    for pace in &PACES {
-        let mut rolled = subjects(pace)?;
-        for round in 0..effort.rounds / pace.share {
-            for turn in 0..rolled.len() {
-                let i = (round + turn) % rolled.len();
-                let (Rolled { times, .. }, subject) = &mut rolled[i];
-                times.add(threads.each(subject, pace.calls, pace.apart));
+    let subjects = subjects()?;
+    let mut times: Vec<_> = subjects.iter().map(|_| Times::default()).collect();
+    for round in 0..effort.rounds {
+        for turn in 0..subjects.len() {
+            let i = (round + turn) % subjects.len();
+            let Single { subject, before, .. } = &subjects[i];
+            times[i].add(threads.each(subject, CALLS, before));
+        }
+    }
+    let rolled = subjects.into_iter().zip(times).map(|(single, times)| {
+        let Single { clock, calls, form, subject, .. } = single;
+        Rolled { clock, calls, form, threads: subject.threads, times }
+    });
+    Ok(rolled.collect())
+}
+
+/// What is timed call by call.
+struct Single {
+    clock: &'static str,
+    calls: &'static str,
+    form: &'static str,
+    subject: Subject,
+    before: Before,
+}
+
+fn subjects() -> Can<Vec<Single>> {
+    let mut all = vec![single("", "none: the timer alone", "", Work::new(|_, calls| calls), 1, &idle())];
+    for threads in [1, 2] {
+        for (calls, bucket) in [("in buckets of 1 ms", BUCKET), ("in one bucket", LONG_BUCKET)] {
+            for (form, work) in forms(&Clock::fast(), bucket)? {
+                all.push(single("fast", calls, form, work, threads, &idle()));
             }
         }
-        all.extend(rolled.into_iter().map(|(rolled, _)| rolled));
+        for (calls, step) in [("each in a bucket of its own", BUCKET), ("in one bucket", Duration::ZERO)] {
+            let hand = Hand::default();
+            for (form, work) in forms(&Clock::custom(hand.clone()), BUCKET)? {
+                let hand = hand.clone();
+                let before: Before = Arc::new(move || hand.advance(step));
+                all.push(single("by hand", calls, form, work, threads, &before));
+            }
+        }
     }
     Ok(all)
 }
 
-fn subjects(pace: &'static Pace) -> Can<Vec<(Rolled, Subject)>> {
-    let subject = |subject, bucket, work, threads| {
-        let rolled = Rolled { pace, subject, bucket, threads, times: Times::default() };
-        (rolled, Subject { name: format!("{NAME}: {subject}"), work, threads, answers: Answers::ALL })
-    };
-    let mut all = vec![subject("the timer alone", None, Work::new(|_, calls| calls), 1)];
-    for bucket in [MOVES, STANDS] {
-        for threads in [1, 2] {
-            let executor = Steadfast::on_fast_clock().rolling(bucket)?;
-            all.push(subject(steadfast::FAST_CLOCK, Some(bucket), executor, threads));
-            let alone = TwoSteps::on_fast_clock().rolling(bucket)?;
-            all.push(subject(two_steps::FAST_CLOCK, Some(bucket), alone, threads));
-        }
+/// A breaker in an executor, and one alone.
+fn forms(clock: &Clock, bucket: Duration) -> Can<[(&'static str, Work); 2]> {
+    let executor = Steadfast::on(clock.clone(), "executor");
+    let alone = TwoSteps::on(clock.clone(), "two steps");
+    Ok([(executor.name(), executor.rolling(bucket)?), (alone.name(), alone.rolling(bucket)?)])
+}
+
+fn single(
+    clock: &'static str,
+    calls: &'static str,
+    form: &'static str,
+    work: Work,
+    threads: usize,
+    before: &Before,
+) -> Single {
+    let subject = Subject { name: format!("{NAME}: {form}"), work, threads, answers: Answers::ALL };
+    Single { clock, calls, form, subject, before: Before::clone(before) }
+}
+
+fn idle() -> Before {
+    Arc::new(|| {})
+}
+
+/// A clock that moves only when it is told to.
+#[derive(Clone, Default)]
+struct Hand(Arc<AtomicU64>);
+
+impl Hand {
+    /// By nothing, too: then two threads get in each other's way as they do when it moves.
+    fn advance(&self, step: Duration) {
+        self.0.fetch_add(step.as_nanos() as u64, Ordering::Relaxed);
     }
-    Ok(all)
+}
+
+impl TimeSource for Hand {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    fn sleep_until(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(pending())
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
 }
 
 impl Times {
@@ -85,29 +142,35 @@ impl Times {
     }
 
     pub fn mean(&self) -> f64 {
-        let total: u64 = self.0.iter().map(|(time, count)| time * count).sum();
-        total as f64 / self.count() as f64
+        self.mean_within(1.0)
     }
 
-    /// The time within which such a part of the calls ended; the longest of all for 1.
+    /// The mean of the quickest, such a part of all: without the calls in which the system did something else.
+    pub fn mean_within(&self, part: f64) -> f64 {
+        let longest = self.quantile(part);
+        let within = || self.0.range(..=longest);
+        let total: u64 = within().map(|(time, count)| time * count).sum();
+        let count: u64 = within().map(|(_, count)| count).sum();
+        total as f64 / count as f64
+    }
+
+    /// The time within which such a part of the calls ended; that of the longest for 1.
     pub fn quantile(&self, part: f64) -> u64 {
-        let mut missing = (part * self.count() as f64).ceil() as u64;
-        for (time, count) in &self.0 {
-            match missing.checked_sub(*count) {
-                None | Some(0) => return *time,
-                Some(left) => missing = left,
-            }
-        }
-        0
+        let enough = part * self.count() as f64;
+        let mut seen = 0;
+        let reached = self.0.iter().find(|(_, count)| {
+            seen += **count;
+            seen as f64 >= enough
+        });
+        reached.map_or(0, |(time, _)| *time)
     }
 }
 
-/// The shortest bucket that there is, and one that outlasts the run.
-const MOVES: Duration = Duration::from_millis(1);
-const STANDS: Duration = Duration::from_secs(3600);
+/// The shortest that there is. Some thousands of calls fit in.
+const BUCKET: Duration = Duration::from_millis(1);
 
-static PACES: [Pace; 2] = [
-    // Some thousands of calls meet the same bucket.
-    Pace { name: "back to back", apart: Duration::ZERO, calls: 20_000, share: 1 },
-    Pace { name: "one for each bucket", apart: MOVES, calls: 20, share: 2 },
-];
+/// It outlasts the run.
+const LONG_BUCKET: Duration = Duration::from_secs(3600);
+
+/// Of one subject before it is the turn of the next.
+const CALLS: u64 = 10_000;

@@ -25,11 +25,15 @@ pub struct Steadfast {
 
 impl Steadfast {
     pub fn on_tokio_clock() -> Steadfast {
-        Steadfast { name: TOKIO_CLOCK, clock: Clock::tokio() }
+        Steadfast::on(Clock::tokio(), TOKIO_CLOCK)
     }
 
     pub fn on_fast_clock() -> Steadfast {
-        Steadfast { name: FAST_CLOCK, clock: Clock::fast() }
+        Steadfast::on(Clock::fast(), FAST_CLOCK)
+    }
+
+    pub fn on(clock: Clock, name: &'static str) -> Steadfast {
+        Steadfast { name, clock }
     }
 
     /// Successes through a breaker with buckets of this width.

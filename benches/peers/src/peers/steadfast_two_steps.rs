@@ -20,11 +20,15 @@ pub struct TwoSteps {
 
 impl TwoSteps {
     pub fn on_tokio_clock() -> TwoSteps {
-        TwoSteps { name: TOKIO_CLOCK, clock: Clock::tokio() }
+        TwoSteps::on(Clock::tokio(), TOKIO_CLOCK)
     }
 
     pub fn on_fast_clock() -> TwoSteps {
-        TwoSteps { name: FAST_CLOCK, clock: Clock::fast() }
+        TwoSteps::on(Clock::fast(), FAST_CLOCK)
+    }
+
+    pub fn on(clock: Clock, name: &'static str) -> TwoSteps {
+        TwoSteps { name, clock }
     }
 
     /// Successes through a breaker with buckets of this width.
