@@ -37,45 +37,37 @@ pub struct Times(BTreeMap<u64, u64>);
 
 /// Measures single calls. The subjects take turns as those of other cases do.
 pub fn measure(threads: &Threads, effort: Effort) -> Can<Vec<Rolled>> {
-    let subjects = subjects()?;
-    let mut times: Vec<_> = subjects.iter().map(|_| Times::default()).collect();
+    let mut subjects = subjects()?;
     for round in 0..effort.rounds {
         for turn in 0..subjects.len() {
             let i = (round + turn) % subjects.len();
-            let Single { subject, before, .. } = &subjects[i];
-            times[i].add(threads.each(subject, CALLS, before));
+            let Single { rolled, subject, before } = &mut subjects[i];
+            rolled.times.add(threads.each(subject, CALLS, before));
         }
     }
-    let rolled = subjects.into_iter().zip(times).map(|(single, times)| {
-        let Single { clock, calls, form, subject, .. } = single;
-        Rolled { clock, calls, form, threads: subject.threads, times }
-    });
-    Ok(rolled.collect())
+    Ok(subjects.into_iter().map(|single| single.rolled).collect())
 }
 
 /// What is timed call by call.
 struct Single {
-    clock: &'static str,
-    calls: &'static str,
-    form: &'static str,
+    rolled: Rolled,
     subject: Subject,
     before: Before,
 }
 
 fn subjects() -> Can<Vec<Single>> {
-    let mut all = vec![single("", "none: the timer alone", "", Work::new(|_, calls| calls), 1, &idle())];
+    let mut all = vec![single("", "none: the timer alone", "", Work::new(|_, calls| calls), 1, idle())];
     for threads in [1, 2] {
         for (calls, bucket) in [("in buckets of 1 ms", BUCKET), ("in one bucket", LONG_BUCKET)] {
             for (form, work) in forms(&Clock::fast(), bucket)? {
-                all.push(single("fast", calls, form, work, threads, &idle()));
+                all.push(single("fast", calls, form, work, threads, idle()));
             }
         }
         for (calls, step) in [("each in a bucket of its own", BUCKET), ("in one bucket", Duration::ZERO)] {
             let hand = Hand::default();
             for (form, work) in forms(&Clock::custom(hand.clone()), BUCKET)? {
                 let hand = hand.clone();
-                let before: Before = Arc::new(move || hand.advance(step));
-                all.push(single("by hand", calls, form, work, threads, &before));
+                all.push(single("by hand", calls, form, work, threads, Arc::new(move || hand.advance(step))));
             }
         }
     }
@@ -95,10 +87,11 @@ fn single(
     form: &'static str,
     work: Work,
     threads: usize,
-    before: &Before,
+    before: Before,
 ) -> Single {
+    let rolled = Rolled { clock, calls, form, threads, times: Times::default() };
     let subject = Subject { name: format!("{NAME}: {form}"), work, threads, answers: Answers::ALL };
-    Single { clock, calls, form, subject, before: Before::clone(before) }
+    Single { rolled, subject, before }
 }
 
 fn idle() -> Before {
