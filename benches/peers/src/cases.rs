@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, count_instructions, enter_runtime, heap_of};
+use crate::parts::{self, Part};
 use crate::peers::{Can, Peer, all};
+use crate::rollover::{self, Rolled};
 
 /// Calls of one kind, timed.
 pub struct Case {
@@ -28,7 +30,9 @@ pub struct Results {
     /// How busy the machine was before, in waiting threads; `None` where the system does not say.
     pub load: Option<f64>,
     pub timed: Vec<Timed>,
+    pub rolled: Vec<Rolled>,
     pub counted: Vec<Counted>,
+    pub parts: Vec<Part>,
 }
 
 /// What a case costs a subject, on one thread and on two, or why it cannot express it.
@@ -57,7 +61,7 @@ impl Results {
     }
 }
 
-/// Measures every case and quantity whose name contains `filter`.
+/// Measures every case and quantity whose name contains `filter`; and the parts in any case, since they say what could be expected.
 pub fn measure(effort: Effort, filter: &str) -> Results {
     let load = load();
     let _entered = enter_runtime();
@@ -66,9 +70,12 @@ pub fn measure(effort: Effort, filter: &str) -> Results {
     let cases: Vec<_> = CASES.into_iter().filter(|case| case.name.contains(filter)).collect();
     let groups = cases.chunk_by(|a, b| a.group == b.group);
     let timed = groups.flat_map(|group| time(group, &peers, &threads, effort)).collect();
+    let rolled = if rollover::NAME.contains(filter) { roll(&threads, effort) } else { Vec::new() };
     let quantities = QUANTITIES.into_iter().filter(|quantity| quantity.name.contains(filter));
     let counted = quantities.flat_map(|quantity| weigh(quantity, &peers)).collect();
-    Results { effort, load, timed, counted }
+    say("parts");
+    let parts = parts::measure(&threads, effort);
+    Results { effort, load, timed, rolled, counted, parts }
 }
 
 /// The cases that each subject can express: its name, a tab, and that of the subject.
@@ -118,6 +125,11 @@ fn both(case: &Case, peer: &dyn Peer) -> Can<[Subject; 2]> {
     Ok([subject(1)?, subject(2)?])
 }
 
+fn roll(threads: &Threads, effort: Effort) -> Vec<Rolled> {
+    say(rollover::NAME);
+    rollover::measure(threads, effort).expect("the subjects are those of steadfast, which can")
+}
+
 fn weigh(quantity: &'static Quantity, peers: &[Box<dyn Peer>]) -> Vec<Counted> {
     say(quantity.name);
     let counted = peers.iter().map(|peer| {
@@ -143,11 +155,12 @@ fn per_breaker(peer: &dyn Peer) -> Can<f64> {
     made.map(|()| bytes as f64 / BREAKERS as f64)
 }
 
-pub static CASES: [&Case; 17] = [
+pub static CASES: [&Case; 18] = [
     &NOTHING,
     &CHAIN,
     &CHAIN_ERASED,
     &CHAIN_OBSERVED,
+    &CHAIN_TRACING,
     &BREAKER_WINDOW,
     &BREAKER_FAILURES,
     &BREAKER_CONSECUTIVE,
@@ -195,6 +208,14 @@ pub static CHAIN_OBSERVED: Case = Case {
     title: "the same, one observer",
     answers: ALL,
     set_up: |peer| peer.chain_observed(),
+};
+
+pub static CHAIN_TRACING: Case = Case {
+    name: "chain-tracing",
+    group: CHAINS,
+    title: "the same, observed for `tracing`, which has no subscriber",
+    answers: ALL,
+    set_up: |peer| peer.chain_tracing(),
 };
 
 pub static BREAKER_WINDOW: Case = Case {
@@ -313,7 +334,7 @@ pub static MEMORY: Quantity = Quantity {
     count: per_breaker,
 };
 
-const ALL: Answers = Answers { successes: 1, of: 1 };
+const ALL: Answers = Answers::ALL;
 const NINE_OF_TEN: Answers = Answers { successes: 9, of: 10 };
 const NONE: Answers = Answers { successes: 0, of: 1 };
 

@@ -102,6 +102,10 @@ pub struct Answers {
     pub of: u64,
 }
 
+impl Answers {
+    pub const ALL: Answers = Answers { successes: 1, of: 1 };
+}
+
 /// A work that is measured on so many threads.
 pub struct Subject {
     pub name: String,
@@ -147,17 +151,24 @@ struct Job {
     what: What,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum What {
     Time,
     Allocations,
+    /// The time of each call, after this.
+    Each(Before),
 }
 
+/// What is done before a call, and not measured.
+pub type Before = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
 struct Done {
     succeeded: u64,
     took: Duration,
     allocations: u64,
     bytes: u64,
+    each: Vec<u64>,
 }
 
 impl Threads {
@@ -194,6 +205,14 @@ impl Threads {
         costs.map(|((means, subject), calls)| self.cost(means, &subject.work, calls)).collect()
     }
 
+    /// The time of each of so many calls on each thread, in ns.
+    pub fn each(&self, subject: &Subject, calls: u64, before: &Before) -> Vec<u64> {
+        let Subject { name, work, threads, answers: _ } = subject;
+        let done = self.run(work, *threads, calls, &What::Each(Before::clone(before)));
+        assert!(done.iter().all(|thread| thread.succeeded == calls), "{name}: all {calls} calls should have succeeded");
+        done.into_iter().flat_map(|thread| thread.each).collect()
+    }
+
     /// Also warms up: caches, branch predictors, thread-locals, whatever a subject allocates once.
     fn calls_in_a_batch(&self, subject: &Subject) -> u64 {
         let wanted = BATCH.as_nanos() as f64;
@@ -212,7 +231,7 @@ impl Threads {
     /// The mean time of a call in one batch, in ns; with several threads the mean of theirs.
     fn batch(&self, subject: &Subject, calls: u64) -> f64 {
         let Subject { name, work, threads, answers } = subject;
-        let done = self.run(work, *threads, calls, What::Time);
+        let done = self.run(work, *threads, calls, &What::Time);
         for thread in &done {
             let expected = calls / answers.of * answers.successes;
             assert_eq!(thread.succeeded, expected, "{name}: so many of {calls} calls should have succeeded");
@@ -223,7 +242,7 @@ impl Threads {
 
     fn cost(&self, mut means: Vec<f64>, work: &Work, calls: u64) -> Cost {
         means.sort_by(f64::total_cmp);
-        let counted = &self.run(work, 1, calls, What::Allocations)[0];
+        let counted = &self.run(work, 1, calls, &What::Allocations)[0];
         Cost {
             median_ns: means[means.len() / 2],
             min_ns: means[0],
@@ -232,37 +251,60 @@ impl Threads {
         }
     }
 
-    fn run(&self, work: &Work, n: usize, calls: u64, what: What) -> Vec<Done> {
+    fn run(&self, work: &Work, n: usize, calls: u64, what: &What) -> Vec<Done> {
         let start = Arc::new(Gate { missing: AtomicUsize::new(n) });
         let threads = &self.0[..n];
         for thread in threads {
-            let job = Job { work: work.clone(), calls, start: Arc::clone(&start), what };
+            let job = Job { work: work.clone(), calls, start: Arc::clone(&start), what: what.clone() };
             thread.jobs.send(job).expect("threads run until the process ends, or have said why not");
         }
         threads.iter().map(|thread| thread.done.recv().expect("a thread that panicked has said why")).collect()
     }
 }
 
-fn work_off(jobs: &Receiver<Job>, done: &Sender<Done>) {
+fn work_off(jobs: &Receiver<Job>, done_with: &Sender<Done>) {
     let lane = Lane::new();
     let _entered = lane.runtime.enter();
     for Job { work, calls, start, what } in jobs {
         start.pass();
-        let mut succeeded = 0;
-        let begun = Instant::now();
-        let counted = match what {
-            What::Time => {
-                succeeded = work.0(&lane, calls);
-                Default::default()
-            }
-            What::Allocations => measure(|| succeeded = work.0(&lane, calls)),
+        let done = match what {
+            What::Time => time(&work, &lane, calls),
+            What::Allocations => count_allocations(&work, &lane, calls),
+            What::Each(before) => time_each(&work, &lane, calls, &*before),
         };
-        let took = begun.elapsed();
         // Dropped before anybody is told, so that nothing happens on this thread while another one measures.
         drop(work);
-        let _main_is_gone =
-            done.send(Done { succeeded, took, allocations: counted.count_total, bytes: counted.bytes_total });
+        let _main_is_gone = done_with.send(done);
     }
+}
+
+fn time(work: &Work, lane: &Lane, calls: u64) -> Done {
+    let begun = Instant::now();
+    let succeeded = work.0(lane, calls);
+    Done { succeeded, took: begun.elapsed(), ..Done::default() }
+}
+
+fn count_allocations(work: &Work, lane: &Lane, calls: u64) -> Done {
+    let mut succeeded = 0;
+    let counted = measure(|| succeeded = work.0(lane, calls));
+    Done { succeeded, allocations: counted.count_total, bytes: counted.bytes_total, ..Done::default() }
+}
+
+/// With the system's clock, which waits until all that comes before a reading is done: the processor's counter does not, and
+/// would be read while a call still waits for another core.
+fn time_each(work: &Work, lane: &Lane, calls: u64, before: &dyn Fn()) -> Done {
+    // Written once, so that no page is missing later.
+    let mut each = vec![1; calls as usize];
+    // Another subject has used the caches since.
+    work.0(lane, WARM_UP);
+    let mut succeeded = 0;
+    for took in &mut each {
+        before();
+        let begun = Instant::now();
+        succeeded += work.0(lane, 1);
+        *took = begun.elapsed().as_nanos() as u64;
+    }
+    Done { succeeded, each, ..Done::default() }
 }
 
 /// Opens when all threads have come. They spin: one that sleeps begins late.
@@ -302,3 +344,6 @@ pub fn heap_of<K>(make: impl FnOnce() -> K) -> i64 {
 
 /// Long enough for the clock, short enough to end before the scheduler interferes.
 const BATCH: Duration = Duration::from_micros(500);
+
+/// Calls before those that are timed one by one.
+const WARM_UP: u64 = 100;

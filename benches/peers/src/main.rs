@@ -9,6 +9,8 @@
 mod report;
 mod targets;
 mod cases;
+mod rollover;
+mod parts;
 mod peers;
 mod operation;
 mod harness;

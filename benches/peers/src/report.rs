@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::cases::{Counted, Results, Timed};
 use crate::harness::Cost;
+use crate::parts::Part;
 use crate::peers::all;
+use crate::rollover::{self, Rolled};
 use crate::targets::Checked;
 
 pub fn markdown(results: &Results, targets: &[Checked]) -> String {
@@ -15,6 +17,13 @@ pub fn markdown(results: &Results, targets: &[Checked]) -> String {
         text.extend(cases.clone().map(|case| format!("* `{}`: {}\n", case[0].case.name, case[0].case.title)));
         text += &format!("\n{TIMED_HEAD}");
         text.extend(cases.map(timed_rows));
+    }
+    if !results.rolled.is_empty() {
+        text += &format!(
+            "\n## Bucket changes\n\n* `{}`: closed, time window, single calls\n\n{ROLLED_HEAD}",
+            rollover::NAME
+        );
+        text.extend(results.rolled.iter().map(rolled_row));
     }
     if !results.counted.is_empty() {
         text += "\n## Memory\n\n";
@@ -29,6 +38,8 @@ pub fn markdown(results: &Results, targets: &[Checked]) -> String {
         text += &format!("\n## Targets\n\n{TARGETS_HEAD}");
         text.extend(targets.iter().map(target_row));
     }
+    text += &format!("\n## Parts\n\n{PARTS_HEAD}");
+    text.extend(results.parts.iter().map(part_row));
     text
 }
 
@@ -50,19 +61,24 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
             "threads": target.threads,
             "subject": target.subject,
             "unit": target.unit,
-            "measured": target.measured,
+            "measured": target.figures.measured,
+            "measured_by_minima": target.figures.by_minima,
             "bound": target.bound,
+            "bound_ns": target.figures.bound_ns,
             "met": target.is_met(),
         })
     });
+    let parts = results.parts.iter().map(|part| json!({ "part": part.name, "cost": cost(&part.cost) }));
     let report = json!({
         "effort": results.effort.name,
         "rounds": results.effort.rounds,
         "load_before": results.load,
         "versions": versions().into_iter().collect::<serde_json::Map<_, _>>(),
         "timed": timed.collect::<Vec<_>>(),
+        "rolled": results.rolled.iter().map(rolled).collect::<Vec<_>>(),
         "counted": counted.collect::<Vec<_>>(),
         "targets": targets.collect::<Vec<_>>(),
+        "parts": parts.collect::<Vec<_>>(),
     });
     format!("{report:#}\n")
 }
@@ -70,6 +86,23 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
 fn cost(cost: &Cost) -> Value {
     let Cost { median_ns, min_ns, allocations, bytes } = cost;
     json!({ "median_ns": median_ns, "min_ns": min_ns, "allocations": allocations, "bytes": bytes })
+}
+
+fn rolled(rolled: &Rolled) -> Value {
+    let Rolled { clock, calls, form, threads, times } = rolled;
+    json!({
+        "clock": clock,
+        "calls": calls,
+        "form": form,
+        "threads": threads,
+        "timed": times.count(),
+        "mean_ns": times.mean(),
+        "mean_within_p99.9_ns": times.mean_within(0.999),
+        "p50_ns": times.quantile(0.5),
+        "p99_ns": times.quantile(0.99),
+        "p99.9_ns": times.quantile(0.999),
+        "max_ns": times.quantile(1.0),
+    })
 }
 
 fn heading(results: &Results) -> String {
@@ -114,11 +147,26 @@ fn refusals<'a>(cannot: impl Iterator<Item = (&'a str, &'a str)>) -> impl Iterat
     reasons.into_iter()
 }
 
+fn rolled_row(rolled: &Rolled) -> String {
+    let Rolled { clock, calls, form, threads, times } = rolled;
+    let means = [times.mean(), times.mean_within(0.999)].map(ns).join(" | ");
+    let quantiles = [0.5, 0.99, 0.999, 1.0].map(|part| times.quantile(part).to_string()).join(" | ");
+    format!("| {calls} | {clock} | {form} | {threads} | {} | {means} | {quantiles} |\n", times.count())
+}
+
 fn target_row(target: &Checked) -> String {
-    let Checked { case, threads, subject, unit, measured, bound } = target;
+    let Checked { case, threads, subject, unit, figures, bound } = target;
     let verdict = if target.is_met() { "met" } else { "missed" };
     let on = if *threads == 1 { "" } else { ", two threads" };
-    format!("| {verdict} | {case}{on} | {subject} | {} {unit} | {} |\n", short(*measured), short(*bound))
+    let by_minima = figures.by_minima.map_or_else(String::new, short);
+    let (measured, bound, bound_ns) =
+        (short(figures.measured), short(*bound), figures.bound_ns.map_or_else(String::new, ns));
+    format!("| {verdict} | {case}{on} | {subject} | {measured} {unit} | {by_minima} | {bound} | {bound_ns} |\n")
+}
+
+fn part_row(part: &Part) -> String {
+    let Part { name, cost } = part;
+    format!("| {name} | {} | {} |\n", ns(cost.median_ns), ns(cost.min_ns))
 }
 
 /// Three digits are more than a shared machine gives.
@@ -158,7 +206,17 @@ const COUNTED_HEAD: &str = "\
 |---|---|--:|
 ";
 
+const ROLLED_HEAD: &str = "\
+| calls | clock | breaker in | threads | timed | mean, ns | mean to p99.9 | p50 | p99 | p99.9 | max |
+|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|
+";
+
 const TARGETS_HEAD: &str = "\
-| | case | subject | measured | at most |
-|---|---|---|--:|--:|
+| | case | subject | measured | by minima | at most | that is, ns |
+|---|---|---|--:|--:|--:|--:|
+";
+
+const PARTS_HEAD: &str = "\
+| part | ns, 1 thread | min |
+|---|--:|--:|
 ";

@@ -1,4 +1,4 @@
-//! The subjects: steadfast on both of its clocks, and the others, each set up as its documentation says.
+//! The subjects: steadfast on both of its clocks, its breaker alone, and the others, each set up as its documentation says.
 //!
 //! A new case is one more method of [`Peer`], and one more function in the file of each peer that can express it.
 
@@ -10,6 +10,7 @@ mod hand;
 pub mod recloser;
 pub mod seatbelt;
 pub mod steadfast;
+pub mod steadfast_two_steps;
 pub mod tokio;
 mod tokio_retry2;
 mod tower;
@@ -50,6 +51,11 @@ pub trait Peer {
 
     /// The same with somebody who sees every call.
     fn chain_observed(&self) -> Can<Work> {
+        Err(self.lacks())
+    }
+
+    /// The same with an observer that makes spans, and nobody who wants them.
+    fn chain_tracing(&self) -> Can<Work> {
         Err(self.lacks())
     }
 
@@ -135,6 +141,8 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(bare::Bare),
         Box::new(steadfast::Steadfast::on_tokio_clock()),
         Box::new(steadfast::Steadfast::on_fast_clock()),
+        Box::new(steadfast_two_steps::TwoSteps::on_tokio_clock()),
+        Box::new(steadfast_two_steps::TwoSteps::on_fast_clock()),
         Box::new(failsafe::Failsafe),
         Box::new(recloser::Recloser),
         Box::new(seatbelt::Seatbelt),

@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::hint::black_box;
+use std::time::Duration;
 
 use steadfast::breaker::{BreakerConfig, TripRule};
-use steadfast::event::Event;
+use steadfast::event::{Event, Observer};
 use steadfast::limit::RateLimiterConfig;
 use steadfast::{Breaker, Bulkhead, Clock, Executor, Hedge, Keyed, Policy, RateLimiter, Retry, Timeout};
 
@@ -24,11 +25,20 @@ pub struct Steadfast {
 
 impl Steadfast {
     pub fn on_tokio_clock() -> Steadfast {
-        Steadfast { name: TOKIO_CLOCK, clock: Clock::tokio() }
+        Steadfast::on(Clock::tokio(), TOKIO_CLOCK)
     }
 
     pub fn on_fast_clock() -> Steadfast {
-        Steadfast { name: FAST_CLOCK, clock: Clock::fast() }
+        Steadfast::on(Clock::fast(), FAST_CLOCK)
+    }
+
+    pub fn on(clock: Clock, name: &'static str) -> Steadfast {
+        Steadfast { name, clock }
+    }
+
+    /// Successes through a breaker with buckets of this width.
+    pub fn rolling(&self, bucket: Duration) -> Can<Work> {
+        self.succeed(breaker(window_of(bucket)))
     }
 
     fn executor<P: Policy<u64, Failure>>(&self, policies: P) -> Executor<P> {
@@ -39,6 +49,13 @@ impl Steadfast {
     /// Calls that succeed.
     fn succeed<P: Policy<u64, Failure> + 'static>(&self, policies: P) -> Can<Work> {
         let executor = self.executor(policies);
+        Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))))
+    }
+
+    /// The chain, observed; the calls succeed.
+    fn observed(&self, observer: impl Observer) -> Can<Work> {
+        let builder = Executor::builder("peers").policies(chain()).clock(&self.clock);
+        let executor = builder.observe(observer).build().expect("the settings are valid");
         Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))))
     }
 }
@@ -70,12 +87,19 @@ impl Peer for Steadfast {
     }
 
     fn chain_observed(&self) -> Can<Work> {
-        let builder = Executor::builder("peers").policies(chain()).clock(&self.clock);
-        let see = |event: &Event| {
+        self.observed(|event: &Event| {
             black_box(event);
-        };
-        let executor = builder.observe(see).build().expect("the settings are valid");
-        Ok(Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))))
+        })
+    }
+
+    #[cfg(feature = "tracing")]
+    fn chain_tracing(&self) -> Can<Work> {
+        self.observed(steadfast::tracing::Tracing::new())
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn chain_tracing(&self) -> Can<Work> {
+        Err("takes a build with `--features tracing`")
     }
 
     fn breaker_window(&self) -> Can<Work> {
@@ -185,7 +209,7 @@ fn retry() -> Retry {
     Retry::exponential().base(BASE_DELAY)
 }
 
-fn breaker(rule: TripRule) -> Breaker {
+pub fn breaker(rule: TripRule) -> Breaker {
     Breaker::new(config(rule))
 }
 
@@ -193,6 +217,13 @@ fn config(rule: TripRule) -> BreakerConfig {
     BreakerConfig::default().rule(rule).open_for(OPEN_FOR)
 }
 
-fn window() -> TripRule {
-    TripRule::failure_rate(FAILURE_RATE).window(10, WINDOW / 10).minimum_calls(MINIMUM_CALLS)
+pub fn window() -> TripRule {
+    window_of(WINDOW / BUCKETS)
 }
+
+/// The window with buckets of another width.
+pub fn window_of(bucket: Duration) -> TripRule {
+    TripRule::failure_rate(FAILURE_RATE).window(BUCKETS, bucket).minimum_calls(MINIMUM_CALLS)
+}
+
+const BUCKETS: u32 = 10;

@@ -1,0 +1,79 @@
+//! What calls are made of, each part alone: where an aim is below the sum of what a case cannot do without, no code reaches it.
+
+use std::hint::black_box;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use steadfast::{Clock, Executor};
+use tokio::time::sleep;
+
+use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, poll_each};
+use crate::operation::succeed;
+
+pub struct Part {
+    pub name: &'static str,
+    pub cost: Cost,
+}
+
+/// Measures all parts, on one thread.
+pub fn measure(threads: &Threads, effort: Effort) -> Vec<Part> {
+    let parts = parts();
+    let subject = |(name, work): &(&str, Work)| Subject {
+        name: (*name).to_owned(),
+        work: work.clone(),
+        threads: 1,
+        answers: Answers::ALL,
+    };
+    let subjects: Vec<_> = parts.iter().map(subject).collect();
+    let costs = threads.measure(&subjects, effort);
+    parts.into_iter().zip(costs).map(|((name, _), cost)| Part { name, cost }).collect()
+}
+
+fn parts() -> Vec<(&'static str, Work)> {
+    let (tokio, fast, quanta) = (Clock::tokio(), Clock::fast(), quanta::Clock::new());
+    let word = AtomicU64::new(0);
+    let mutex = Mutex::new(0_u64);
+    let executor = Executor::builder("peers").build().expect("nothing is set that could be wrong");
+    vec![
+        ("the loop that measures the parts below it", again(|| 7_u64)),
+        ("`Clock::tokio().now()`", again(move || tokio.now())),
+        ("`Clock::fast().now()`", again(move || fast.now())),
+        ("`Instant::now()` of std", again(Instant::now)),
+        ("`Clock::now()` of quanta", again(move || quanta.now())),
+        ("a compare-and-swap, nobody else", again(move || add_one(&word))),
+        (
+            "a `Mutex` locked and unlocked, nobody else",
+            again(move || mutex.lock().map(|mut locked| *locked += 1).is_ok()),
+        ),
+        ("a box of 144 bytes, made and dropped", again(|| Box::new(black_box([7_u64; 18])))),
+        ("tokio's `Sleep`, made, registered and dropped", again(register_sleep)),
+        ("a bare future, polled", Work::new(|_, calls| poll_each(calls, succeed))),
+        (
+            "the same in an executor without policies",
+            Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))),
+        ),
+    ]
+}
+
+/// Does it again and again; what comes of it is shown to a black box, and dropped.
+fn again<T>(part: impl Fn() -> T + Send + Sync + 'static) -> Work {
+    Work::new(move |_, calls| {
+        for _ in 0..calls {
+            black_box(black_box(&part)());
+        }
+        calls
+    })
+}
+
+fn add_one(word: &AtomicU64) -> bool {
+    let now = word.load(Ordering::Relaxed);
+    word.compare_exchange(now, now + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+fn register_sleep() -> bool {
+    let mut sleep = pin!(sleep(Duration::from_secs(1)));
+    sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
