@@ -202,8 +202,10 @@ fn a_burst_of_failures_out_of_band_cannot_trip_a_breaker_that_recovers() {
     assert_eq!(bench.breaker.state(), State::Closed, "the row begins anew");
 }
 
+const ENDS: usize = 9;
+
 /// Every way in which a call can end, by whoever holds the permit.
-fn ends<B: std::borrow::Borrow<Breaker>>() -> [fn(Permit<B>); 9] {
+fn ends<B: std::borrow::Borrow<Breaker>>() -> [fn(Permit<B>); ENDS] {
     [
         |permit| permit.success(),
         |permit| permit.failure(),
@@ -217,10 +219,14 @@ fn ends<B: std::borrow::Borrow<Breaker>>() -> [fn(Permit<B>); 9] {
     ]
 }
 
+fn slowly() -> BreakerConfig {
+    let slow = TripRule::slow_rate(0.5).slow_call(secs(2)).minimum_calls(2);
+    BreakerConfig::default().rule(TripRule::consecutive(2).or(slow))
+}
+
 #[test]
 fn a_permit_that_borrows_ends_a_call_as_one_that_is_owned() {
-    let slow = || BreakerConfig::default().rule(TripRule::slow_rate(0.5).slow_call(secs(2)).minimum_calls(2));
-    let configs = [|| counting(), || consecutive(2), slow];
+    let configs: [fn() -> BreakerConfig; 3] = [BreakerConfig::default, || consecutive(2), slowly];
     let starts = [Bench::closed, Bench::half_open, |config| {
         let bench = Bench::closed(config);
         bench.breaker.metrics_only();
@@ -228,15 +234,15 @@ fn a_permit_that_borrows_ends_a_call_as_one_that_is_owned() {
     }];
     for (config, start) in configs.iter().flat_map(|config| starts.iter().map(move |start| (config, start))) {
         for took in [secs(0), secs(3)] {
-            for (owned, borrowed) in ends().into_iter().zip(ends()) {
+            for end in 0..ENDS {
                 let (one, other) = (start(config()), start(config()));
                 let (permit, reference) =
                     (one.breaker.try_acquire().unwrap(), other.breaker.try_acquire_ref().unwrap());
                 assert_eq!(permit.is_trial(), reference.is_trial());
                 one.clock.advance(took);
                 other.clock.advance(took);
-                owned(permit);
-                borrowed(reference);
+                ends()[end](permit);
+                ends()[end](reference);
                 assert_eq!(one.breaker.snapshot(), other.breaker.snapshot());
             }
         }

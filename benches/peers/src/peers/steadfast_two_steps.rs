@@ -81,13 +81,18 @@ impl Peer for TwoSteps {
     }
 }
 
-/// What failsafe's `call` is.
-async fn call(breaker: &Breaker, future: impl Future<Output = Result<u64, Failure>>) -> Result<u64, Failure> {
-    let permit = breaker.try_acquire().map_err(|_| Failure)?;
-    let result = future.await;
-    match result {
-        Ok(_) => permit.success(),
-        Err(_) => permit.failure(),
+/// What failsafe's `call` is. (A block that captures its arguments: an `async fn` would store them twice.)
+fn call(
+    breaker: &Breaker,
+    future: impl Future<Output = Result<u64, Failure>>,
+) -> impl Future<Output = Result<u64, Failure>> {
+    async move {
+        let permit = breaker.try_acquire_ref().map_err(|_| Failure)?;
+        let result = future.await;
+        match result {
+            Ok(_) => permit.success(),
+            Err(_) => permit.failure(),
+        }
+        result
     }
-    result
 }
