@@ -9,6 +9,9 @@ pub(super) struct Counter {
     quanta: quanta::Clock,
     /// The raw reading that lies `ORIGIN_AGE` after the origin.
     anchor: u64,
+    /// How many nanoseconds `SPAN` of the raw units are. By ourselves, since quanta would look up at each reading once more
+    /// whether it counts in nanoseconds.
+    nanos: u64,
 }
 
 impl Counter {
@@ -18,16 +21,23 @@ impl Counter {
         SHARED.get_or_init(|| {
             let quanta = quanta::Clock::new();
             let anchor = quanta.raw();
-            Counter { quanta, anchor }
+            let nanos = quanta.delta_as_nanos(0, SPAN);
+            Counter { quanta, anchor, nanos }
         })
     }
 
     #[inline]
     pub(super) fn now(&self) -> Moment {
-        let elapsed = self.quanta.delta_as_nanos(self.anchor, self.quanta.raw());
-        Moment::from_nanos(ORIGIN_AGE.saturating_add(elapsed))
+        // The counters of two processors may differ a little, and this one be that of another than the anchor.
+        let elapsed = self.quanta.raw().saturating_sub(self.anchor);
+        let elapsed = (u128::from(elapsed) * u128::from(self.nanos)) >> SPAN.ilog2();
+        // No process lives for the centuries that it would take to overflow.
+        Moment::from_nanos(ORIGIN_AGE.wrapping_add(elapsed as u64))
     }
 }
+
+/// Some minutes at least: to round them to a nanosecond is nothing beside the drift of the counter.
+const SPAN: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {

@@ -29,10 +29,21 @@ pub(super) fn wall() -> SystemTime {
 /// platform can express one from before the machine was started.
 #[inline]
 pub(super) fn moment(instant: Instant) -> Moment {
+    match instant.checked_duration_since(*ANCHOR.get_or_init(anchor)) {
+        Some(after) if after.as_secs() <= CENTURY => Moment::from_nanos(ORIGIN_AGE + nanos(after)),
+        _ => far(&instant),
+    }
+}
+
+/// The moment of an instant before the anchor, or so long after it that sums may have to saturate. By reference: the instant is in
+/// memory already, and nowhere else.
+#[cold]
+#[inline(never)]
+fn far(instant: &Instant) -> Moment {
     let anchor = *ANCHOR.get_or_init(anchor);
     Moment::from_nanos(match instant.checked_duration_since(anchor) {
         Some(after) => ORIGIN_AGE.saturating_add(nanos(after)),
-        None => ORIGIN_AGE.saturating_sub(nanos(anchor.duration_since(instant))),
+        None => ORIGIN_AGE.saturating_sub(nanos(anchor.duration_since(*instant))),
     })
 }
 
@@ -45,6 +56,9 @@ static ANCHOR: OnceLock<Instant> = OnceLock::new();
 fn anchor() -> Instant {
     Instant::from_std(std::time::Instant::now())
 }
+
+/// In seconds.
+const CENTURY: u64 = 100 * 365 * 24 * 60 * 60;
 
 #[cfg(test)]
 mod tests {

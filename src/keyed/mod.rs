@@ -8,7 +8,7 @@ mod order;
 mod shard;
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl<P: Member> Keyed<P> {
     /// The policy of `key`, which counts as used by this. It is made if there is none.
     #[must_use]
     pub fn get(&self, key: &str) -> P {
-        let hash = self.0.hasher.hash_one(key);
+        let hash = self.0.hash(key);
         let shard = self.shard(hash);
         let known = lock(shard).get(hash, key);
         known.unwrap_or_else(|| self.add(shard, hash, key))
@@ -89,13 +89,13 @@ impl<P: Member> Keyed<P> {
     /// The policy of `key`, if there is one. Does not count as a use.
     #[must_use]
     pub fn peek(&self, key: &str) -> Option<P> {
-        let hash = self.0.hasher.hash_one(key);
+        let hash = self.0.hash(key);
         lock(self.shard(hash)).peek(hash, key)
     }
 
     /// Takes the policy of `key` out: the next call with that key gets a new one. Calls that are under way keep it.
     pub fn remove(&self, key: &str) -> Option<P> {
-        let hash = self.0.hasher.hash_one(key);
+        let hash = self.0.hash(key);
         let removed = lock(self.shard(hash)).remove(hash, key);
         removed.map(shard::Entry::into_member)
     }
@@ -144,7 +144,7 @@ impl<P: Member> Keyed<P> {
         let key = Arc::from(key);
         let member = P::join(&self.0.family, Some(&key));
         let entry = shard::Entry::new(key, member);
-        let rehash = |key: &str| self.0.hasher.hash_one(key);
+        let rehash = |key: &str| self.0.hash(key);
         let (member, _left) = lock(shard).get_or_insert(hash, entry, now, &rehash);
         member
     }
@@ -175,6 +175,16 @@ impl<P: Member> Keyed<P> {
     /// A policy like all others, that is not kept: to ask what is the same for all.
     pub(crate) fn sample(&self) -> P {
         P::join(&self.0.family, None)
+    }
+}
+
+impl<P: Member> Shared<P> {
+    /// Of the bytes alone: what a `str` adds to them keeps it apart from others behind it, and there are none.
+    #[inline]
+    fn hash(&self, key: &str) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key.as_bytes());
+        hasher.finish()
     }
 }
 

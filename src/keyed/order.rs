@@ -33,6 +33,7 @@ impl Order {
     }
 
     /// Puts a slot that is in no list at the newest end of one.
+    #[inline]
     pub(super) fn push(&mut self, list: List, slot: usize) {
         let (end, link) = (list as u32, index(slot));
         if link as usize == self.links.len() {
@@ -45,6 +46,7 @@ impl Order {
     }
 
     /// Takes a slot out of its list.
+    #[inline]
     pub(super) fn take(&mut self, slot: usize) {
         let Link { older, newer } = self.links[index(slot) as usize];
         self.links[older as usize].newer = newer;
@@ -52,6 +54,7 @@ impl Order {
     }
 
     /// Moves a slot to the newest end of a list.
+    #[inline]
     pub(super) fn renew(&mut self, list: List, slot: usize) {
         if self.links[list as usize].older == index(slot) {
             return;

@@ -57,16 +57,16 @@ impl<P: Member> Shard<P> {
     }
 
     /// The member of a key, which is the most recently used one after this.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&mut self, hash: u64, key: &str) -> Option<P> {
-        let slot = self.find(hash, key)?;
+        let (slot, entry) = find(&self.table, &self.entries, hash, key)?;
         self.order.renew(List::Recent, slot);
-        Some(self.entries[slot].member.clone())
+        Some(entry.member.clone())
     }
 
     pub(super) fn peek(&self, hash: u64, key: &str) -> Option<P> {
-        let slot = self.find(hash, key)?;
-        Some(self.entries[slot].member.clone())
+        let (_, entry) = find(&self.table, &self.entries, hash, key)?;
+        Some(entry.member.clone())
     }
 
     pub(super) fn keys(&self) -> Vec<Arc<str>> {
@@ -103,7 +103,7 @@ impl<P: Member> Shard<P> {
     }
 
     pub(super) fn remove(&mut self, hash: u64, key: &str) -> Option<Entry<P>> {
-        let slot = self.find(hash, key)?;
+        let (slot, _) = find(&self.table, &self.entries, hash, key)?;
         Some(self.take(hash, slot))
     }
 
@@ -182,12 +182,6 @@ impl<P: Member> Shard<P> {
         if standing < Standing::Idle && held { Standing::Idle } else { standing }
     }
 
-    #[inline]
-    fn find(&self, hash: u64, key: &str) -> Option<usize> {
-        let found = self.table.find(hash, |&slot| *self.entries[slot as usize].key == *key);
-        found.map(|&slot| slot as usize)
-    }
-
     fn insert(&mut self, hash: u64, entry: Entry<P>, rehash: &dyn Fn(&str) -> u64) {
         if self.entries.len() == self.entries.capacity() {
             // Twice as many, as always, but no more than there can ever be.
@@ -207,6 +201,26 @@ impl<P: Member> Shard<P> {
         self.order.take(slot);
         self.entries.remove(slot)
     }
+}
+
+/// The entry of a key, and its slot.
+#[inline(always)]
+fn find<'a, P>(
+    table: &HashTable<u32>,
+    entries: &'a Slab<Entry<P>>,
+    hash: u64,
+    key: &str,
+) -> Option<(usize, &'a Entry<P>)> {
+    let mut found = None;
+    table.find(hash, |&slot| {
+        let entry = &entries[slot as usize];
+        let is_it = *entry.key == *key;
+        if is_it {
+            found = Some((slot as usize, entry));
+        }
+        is_it
+    })?;
+    found
 }
 
 /// How many entries of each list an insertion tidies up, and looks at again if there is no room: 8. Of that many keys that

@@ -29,17 +29,20 @@
 //!   section, and whoever makes him the first does so in another: either the first has found that he is the first, or his waker is
 //!   found.
 
+mod readings;
+
 use std::task::Waker;
 use std::time::Duration;
 
 use super::super::line::{Line, Ticket, Waiter};
 use super::gcra::{Answer, Balance, Mark, Rate, ask, take};
 use crate::clock::Moment;
-use crate::keyed::member::sealed::Standing;
 use crate::shield::{discard, wake_all};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, lock};
 
+/// What an admission needs comes first, for as few lines of memory as there can be.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Gate {
     balance: AtomicU64,
     interval: AtomicU64,
@@ -62,6 +65,14 @@ pub(super) struct Asked {
     pub(super) weight: u64,
     /// The last moment at which it is of use.
     pub(super) until: Moment,
+}
+
+/// A balance, and the rate and the present that were read after it, before a fence.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    balance: Balance,
+    rate: Rate,
+    at: Mark,
 }
 
 /// Why a caller was not admitted at once.
@@ -102,31 +113,61 @@ impl Gate {
     /// Admits a caller whose tokens are there, if nobody waits.
     #[inline]
     pub(super) fn pass(&self, weight: u64, now: Moment) -> Result<(), Held> {
+        if self.admit(weight, now) { Ok(()) } else { self.hold(weight, now) }
+    }
+
+    /// [`pass`](Gate::pass) without a word on why not: so much is made part of the caller.
+    #[inline(always)]
+    pub(super) fn admit(&self, weight: u64, now: Moment) -> bool {
+        match self.try_admit(weight, now) {
+            Ok(swapped) => swapped || self.insist(weight, now),
+            Err(_) => false,
+        }
+    }
+
+    /// Admits a caller from whom others have taken the balance.
+    // A loop of its own, so that its caller needs none of what it keeps.
+    #[cold]
+    #[inline(never)]
+    fn insist(&self, weight: u64, now: Moment) -> bool {
         loop {
-            let seen = Balance(self.balance.load(Ordering::Acquire));
-            if seen.is_waiting() {
-                return Err(Held::AskQueue);
-            }
-            let (rate, at) = (self.rate(), self.mark(now));
-            fence(Ordering::Acquire);
-            let Some(next) = take(seen, rate, at, weight) else { return self.hold(seen, rate, at, weight, now) };
-            let swap = self.balance.compare_exchange_weak(seen.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
-            if swap.is_ok() {
-                return Ok(());
+            match self.try_admit(weight, now) {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(_) => return false,
             }
         }
     }
 
-    /// Says why a caller is held up that was not admitted. Begins anew if the balance is not `seen` any more, since the rate need not
-    /// be that of `seen` then. The caller has fenced since it read the rate.
-    // The last thing that its caller does: a loop around it would keep what it needs in registers that have to be saved.
+    /// Takes the tokens if they are there and nobody waits, unless somebody changes the balance meanwhile: then `false`.
+    #[inline(always)]
+    fn try_admit(&self, weight: u64, now: Moment) -> Result<bool, Seen> {
+        let balance = Balance(self.balance.load(Ordering::Acquire));
+        let (rate, at) = (self.rate(), self.mark(now));
+        fence(Ordering::Acquire);
+        let next = if balance.is_waiting() { None } else { take(balance, rate, at, weight) };
+        let next = next.ok_or(Seen { balance, rate, at })?;
+        let swap = self.balance.compare_exchange_weak(balance.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
+        Ok(swap.is_ok())
+    }
+
+    /// Says why a caller is held up that was not admitted, unless it is now.
     #[cold]
     #[inline(never)]
-    fn hold(&self, seen: Balance, rate: Rate, at: Mark, weight: u64, now: Moment) -> Result<(), Held> {
-        if self.balance.load(Ordering::Relaxed) != seen.0 {
-            return self.pass(weight, now);
+    fn hold(&self, weight: u64, now: Moment) -> Result<(), Held> {
+        let Seen { balance, rate, at } = loop {
+            match self.try_admit(weight, now) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // Otherwise the rate need not be that of the balance.
+                Err(seen) if self.balance.load(Ordering::Relaxed) == seen.balance.0 => break seen,
+                Err(_) => {}
+            }
+        };
+        if balance.is_waiting() {
+            return Err(Held::AskQueue);
         }
-        Err(match ask(seen, rate, at, 0, weight) {
+        Err(match ask(balance, rate, at, 0, weight) {
             Answer::After(wait) => Held::Short(wait),
             Answer::Never => Held::Never,
             Answer::SteppedBack | Answer::Now(_) => Held::AskQueue,
@@ -299,36 +340,6 @@ impl Gate {
         self.burst.store(rate.burst, Ordering::Relaxed);
         self.era.store(era, Ordering::Relaxed);
         Balance::owing(Mark::new(now, era), debt).with_waiting(seen.is_waiting())
-    }
-
-    /// How many tokens there are.
-    pub(super) fn available(&self, now: Moment) -> u64 {
-        let queue = lock(&self.queue);
-        let (rate, balance) = (self.rate(), Balance(self.balance.load(Ordering::Relaxed)));
-        let debt = balance.debt(self.mark(now));
-        drop(queue);
-        rate.burst.saturating_sub(debt) / rate.interval
-    }
-
-    /// The rate, while it is not being changed.
-    pub(super) fn current_rate(&self) -> Rate {
-        let _unchanged = lock(&self.queue);
-        self.rate()
-    }
-
-    pub(super) fn queued(&self) -> usize {
-        lock(&self.queue).line.len()
-    }
-
-    /// What it would mean to forget this bucket. Its queue is not looked at: who waits in it holds the bucket.
-    pub(super) fn standing(&self, now: Moment) -> Standing {
-        let (rate, balance) = (self.rate(), Balance(self.balance.load(Ordering::Relaxed)));
-        match balance.debt(self.mark(now)) {
-            _ if balance.is_unused() => Standing::Unused,
-            0 => Standing::Fresh,
-            debt if debt.saturating_add(rate.interval) > rate.burst => Standing::Engaged,
-            _ => Standing::Idle,
-        }
     }
 
     #[inline]

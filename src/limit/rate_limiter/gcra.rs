@@ -161,14 +161,15 @@ impl Answer {
     }
 }
 
-/// The balance after `weight` tokens were taken at `now`, if they are there: what nearly every caller wants to know. All others
-/// [`ask`].
+/// The balance after `weight` tokens were taken at `now`, if they are there and nobody waits: what nearly every caller wants to
+/// know. All others [`ask`].
 #[inline(always)]
 pub(super) fn take(balance: Balance, rate: Rate, now: Mark, weight: u64) -> Option<Balance> {
-    let cost = rate.cost(weight)?;
+    // Every bucket holds one token, but the one that holds nothing, which refuses it below.
+    let cost = if weight == 1 { rate.interval } else { rate.cost(weight)? };
     // Neither is more than a quarter of what 64 bits hold.
     let debt = balance.debt(now) + cost;
-    (debt <= rate.burst).then(|| Balance::owing(now, debt).with_waiting(balance.is_waiting()))
+    (debt <= rate.burst).then(|| Balance::owing(now, debt))
 }
 
 /// Whether `weight` tokens can be had at `now`, after `ahead` others.

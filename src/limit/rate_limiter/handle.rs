@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::config::{RateLimiterConfig, Weight};
 use super::gate::{Asked, Gate, Held};
 use super::member::{Bucket, nanos};
-use super::wait::{Waits, wait};
-use crate::clock::{Clock, Moment, Sleep};
+use super::wait::{Alone, wait};
+use crate::clock::{Clock, Moment};
 use crate::context::Context;
 use crate::error::{ConfigError, Kind, Name, Refusal};
 use crate::keyed::Member;
@@ -105,9 +105,9 @@ impl RateLimiter {
     ///
     /// # Errors
     /// [`Kind::RateLimited`] with the time until the token would be there, after those who wait.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire(&self) -> Result<(), Refusal> {
-        self.try_acquire_many(1)
+        if self.admits(1) { Ok(()) } else { self.try_again(1) }
     }
 
     /// Takes `tokens` tokens, if all of them are there and nobody waits; none otherwise.
@@ -116,16 +116,19 @@ impl RateLimiter {
     /// As [`try_acquire`](RateLimiter::try_acquire). More than the burst are never there, and there is no time then.
     #[inline]
     pub fn try_acquire_many(&self, tokens: u64) -> Result<(), Refusal> {
-        if self.is_usable()
-            && let Ok(()) = self.pass(tokens, || self.now())
-        {
-            return Ok(());
-        }
-        self.try_again(tokens)
+        if tokens > 0 && self.admits(tokens) { Ok(()) } else { self.try_again(tokens) }
+    }
+
+    /// Takes tokens if they are there and nobody waits. No word on why not: so much is made part of the caller.
+    #[inline(always)]
+    fn admits(&self, tokens: u64) -> bool {
+        // Settings that cannot work make a bucket that holds nothing.
+        self.label.is_usable() && self.bucket.gate.admit(tokens, self.now())
     }
 
     /// Refuses a caller that was not admitted, unless it is now.
     #[cold]
+    #[inline(never)]
     fn try_again(&self, tokens: u64) -> Result<(), Refusal> {
         self.check().map_err(|config| Refusal::misconfigured(config, self.name()))?;
         let now = self.now();
@@ -345,35 +348,18 @@ impl RateLimiter {
 
     /// The time on the limiter's clock, which is bound by this.
     #[inline]
-    fn now(&self) -> Moment {
+    pub(super) fn now(&self) -> Moment {
+        self.bucket.family.clock.get().map_or_else(|| self.first_now(), Clock::now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_now(&self) -> Moment {
         self.clock().now()
     }
 
-    #[inline]
-    fn clock(&self) -> &Clock {
+    pub(super) fn clock(&self) -> &Clock {
         self.bucket.family.clock.get_or_init(Clock::tokio)
-    }
-}
-
-/// A caller without a chain.
-struct Alone<'a, F> {
-    limiter: &'a RateLimiter,
-    is_over: F,
-}
-
-impl<F: Fn() -> bool> Waits for Alone<'_, F> {
-    type Sleep = Sleep;
-
-    fn now(&self) -> Moment {
-        self.limiter.now()
-    }
-
-    fn is_over(&self, _: Moment) -> bool {
-        (self.is_over)()
-    }
-
-    fn sleep_until(&self, at: Moment) -> Sleep {
-        self.limiter.clock().sleep_until(at)
     }
 }
 

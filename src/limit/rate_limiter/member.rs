@@ -14,8 +14,10 @@ use crate::error::ConfigError;
 use crate::keyed::Member;
 use crate::keyed::member::sealed::{Sealed, Standing};
 
-/// One bucket, and what it shares with others of its kind.
+/// One bucket, and what it shares with others of its kind. What an admission needs lies side by side.
+#[repr(C)]
 pub(super) struct Bucket {
+    pub(super) family: Arc<Family>,
     pub(super) gate: Gate,
     /// In nanoseconds. By itself: a call that takes an old one is as good as one that came a moment earlier.
     pub(super) max_wait: AtomicU64,
@@ -23,7 +25,6 @@ pub(super) struct Bucket {
     pub(super) most: AtomicU64,
     /// Whether its settings are not those of the family any more: 0 or 1.
     pub(super) own: AtomicU64,
-    pub(super) family: Arc<Family>,
 }
 
 impl Bucket {
@@ -68,11 +69,11 @@ impl Member for RateLimiter {
 
     fn join(family: &Arc<Family>, _: Option<&Arc<str>>) -> RateLimiter {
         let bucket = Bucket {
+            family: Arc::clone(family),
             gate: Gate::new(family.rate),
             max_wait: AtomicU64::new(nanos(family.max_wait)),
             most: AtomicU64::new(family.most as u64),
             own: AtomicU64::new(0),
-            family: Arc::clone(family),
         };
         RateLimiter::of(bucket)
     }

@@ -6,7 +6,8 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use super::gate::{Asked, Gate, Step};
-use crate::clock::Moment;
+use super::handle::RateLimiter;
+use crate::clock::{Moment, Sleep};
 use crate::limit::line::Ticket;
 
 /// What a wait needs to know of who waits.
@@ -19,6 +20,28 @@ pub(super) trait Waits {
     fn is_over(&self, now: Moment) -> bool;
 
     fn sleep_until(&self, at: Moment) -> Self::Sleep;
+}
+
+/// A caller without a chain.
+pub(super) struct Alone<'a, F> {
+    pub(super) limiter: &'a RateLimiter,
+    pub(super) is_over: F,
+}
+
+impl<F: Fn() -> bool> Waits for Alone<'_, F> {
+    type Sleep = Sleep;
+
+    fn now(&self) -> Moment {
+        self.limiter.now()
+    }
+
+    fn is_over(&self, _: Moment) -> bool {
+        (self.is_over)()
+    }
+
+    fn sleep_until(&self, at: Moment) -> Sleep {
+        self.limiter.clock().sleep_until(at)
+    }
 }
 
 /// Waits until the tokens were taken, or gives the time for which it would have to wait.
