@@ -35,7 +35,8 @@ impl<B: Borrow<Breaker>> Permit<B> {
     }
 
     /// The dependency answered.
-    #[inline]
+    // Always inline, and so are those below: a permit that is handed to a function is copied, and waits for its own writes.
+    #[inline(always)]
     pub fn success(mut self) {
         self.is_settled = true;
         let (breaker, ticket, timed_from) = (self.breaker.borrow(), self.ticket, self.timed_from);
@@ -47,6 +48,7 @@ impl<B: Borrow<Breaker>> Permit<B> {
     }
 
     /// The dependency failed.
+    #[inline(always)]
     pub fn failure(self) {
         self.end(End::Failure);
     }
@@ -57,7 +59,7 @@ impl<B: Borrow<Breaker>> Permit<B> {
     }
 
     /// The call ended with this verdict.
-    #[inline]
+    #[inline(always)]
     pub fn record(self, verdict: Verdict) {
         match End::of(verdict) {
             End::Success => self.success(),
@@ -69,6 +71,7 @@ impl<B: Borrow<Breaker>> Permit<B> {
         self.breaker.borrow()
     }
 
+    #[inline(always)]
     fn end(mut self, end: End) {
         self.is_settled = true;
         settle_now(self.breaker.borrow(), self.ticket, end, self.timed_from);
@@ -76,7 +79,7 @@ impl<B: Borrow<Breaker>> Permit<B> {
 }
 
 impl<B: Borrow<Breaker>> Drop for Permit<B> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if !self.is_settled {
             settle_now(self.breaker.borrow(), self.ticket, End::Abandoned, self.timed_from);
