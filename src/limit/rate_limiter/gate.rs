@@ -113,7 +113,13 @@ impl Gate {
     /// Admits a caller whose tokens are there, if nobody waits.
     #[inline]
     pub(super) fn pass(&self, weight: u64, now: Moment) -> Result<(), Held> {
-        if self.admit(weight, now) { Ok(()) } else { self.hold(weight, now) }
+        loop {
+            match self.try_admit(weight, now) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(seen) => return self.hold(seen, weight, now),
+            }
+        }
     }
 
     /// [`pass`](Gate::pass) without a word on why not: so much is made part of the caller.
@@ -151,21 +157,16 @@ impl Gate {
         Ok(swap.is_ok())
     }
 
-    /// Says why a caller is held up that was not admitted, unless it is now.
+    /// Says why a caller is held up that was not admitted. Begins anew if the balance is not that any more which was seen, since the
+    /// rate need not be that of the balance then.
     #[cold]
     #[inline(never)]
-    fn hold(&self, weight: u64, now: Moment) -> Result<(), Held> {
-        let Seen { balance, rate, at } = loop {
-            match self.try_admit(weight, now) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                // Otherwise the rate need not be that of the balance.
-                Err(seen) if self.balance.load(Ordering::Relaxed) == seen.balance.0 => break seen,
-                Err(_) => {}
-            }
-        };
+    fn hold(&self, Seen { balance, rate, at }: Seen, weight: u64, now: Moment) -> Result<(), Held> {
         if balance.is_waiting() {
             return Err(Held::AskQueue);
+        }
+        if self.balance.load(Ordering::Relaxed) != balance.0 {
+            return self.pass(weight, now);
         }
         Err(match ask(balance, rate, at, 0, weight) {
             Answer::After(wait) => Held::Short(wait),
