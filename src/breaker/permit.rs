@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::mem;
 use std::time::Duration;
 
 use super::handle::Breaker;
@@ -16,16 +17,16 @@ use crate::verdict::Verdict;
 #[must_use = "a permit that is dropped counts as an abandoned call"]
 pub struct Permit<B: Borrow<Breaker> = Breaker> {
     breaker: B,
+    /// `SETTLED` once the call has ended.
     ticket: Ticket,
     /// `NEVER` if it did not matter, when the permit was given, how long the call takes.
     timed_from: Moment,
-    is_settled: bool,
 }
 
 impl<B: Borrow<Breaker>> Permit<B> {
     #[inline]
     pub(super) fn new(breaker: B, ticket: Ticket, timed_from: Moment) -> Permit<B> {
-        Permit { breaker, ticket, timed_from, is_settled: false }
+        Permit { breaker, ticket, timed_from }
     }
 
     /// Whether the call is a trial of a half-open breaker.
@@ -38,8 +39,8 @@ impl<B: Borrow<Breaker>> Permit<B> {
     // Always inline, and so are those below: a permit that is handed to a function is copied, and waits for its own writes.
     #[inline(always)]
     pub fn success(mut self) {
-        self.is_settled = true;
-        let (breaker, ticket, timed_from) = (self.breaker.borrow(), self.ticket, self.timed_from);
+        let ticket = mem::replace(&mut self.ticket, Ticket::SETTLED);
+        let (breaker, timed_from) = (self.breaker.borrow(), self.timed_from);
         if !ticket.is_of_closed() || !timed_from.is_never() {
             settle_now(breaker, ticket, End::Success, timed_from);
         } else if !breaker.core().succeed_quietly(ticket, || breaker.now()) {
@@ -73,15 +74,15 @@ impl<B: Borrow<Breaker>> Permit<B> {
 
     #[inline(always)]
     fn end(mut self, end: End) {
-        self.is_settled = true;
-        settle_now(self.breaker.borrow(), self.ticket, end, self.timed_from);
+        let ticket = mem::replace(&mut self.ticket, Ticket::SETTLED);
+        settle_now(self.breaker.borrow(), ticket, end, self.timed_from);
     }
 }
 
 impl<B: Borrow<Breaker>> Drop for Permit<B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if !self.is_settled {
+        if self.ticket != Ticket::SETTLED {
             settle_now(self.breaker.borrow(), self.ticket, End::Abandoned, self.timed_from);
         }
     }

@@ -109,6 +109,9 @@ impl Ticket {
     /// For who has none yet.
     pub(crate) const NONE: Ticket = Ticket { word: Word::FIRST };
 
+    /// For who has settled the one that was held: of a kind that no breaker has.
+    pub(crate) const SETTLED: Ticket = Ticket { word: Word(KIND_BITS) };
+
     /// Whether the breaker was simply closed.
     #[inline]
     pub(crate) fn is_of_closed(self) -> bool {

@@ -19,6 +19,7 @@ mod fast;
 mod manual;
 mod moment;
 mod parking;
+mod parts;
 mod signal;
 mod sleep;
 mod system;

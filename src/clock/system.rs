@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 
 use super::moment::nanos;
+use super::parts::{self, Parts};
 use super::{Moment, ORIGIN_AGE};
 
 #[inline(never)]
@@ -29,36 +30,40 @@ pub(super) fn wall() -> SystemTime {
 /// platform can express one from before the machine was started.
 #[inline]
 pub(super) fn moment(instant: Instant) -> Moment {
-    match instant.checked_duration_since(*ANCHOR.get_or_init(anchor)) {
-        Some(after) if after.as_secs() <= CENTURY => Moment::from_nanos(ORIGIN_AGE + nanos(after)),
-        _ => far(&instant),
+    let anchor = ANCHOR.get_or_init(anchor);
+    match (anchor.nanos, Parts::nanos(instant.into_std())) {
+        (Some(anchor), Some(nanos)) if nanos + ORIGIN_AGE >= anchor => Moment::from_nanos(nanos + ORIGIN_AGE - anchor),
+        _ => by_difference(instant, anchor.instant),
     }
 }
 
-/// The moment of an instant before the anchor, or so long after it that sums may have to saturate. By reference: the instant is in
-/// memory already, and nowhere else.
+/// The moment of any instant, also where sums have to saturate.
 #[cold]
 #[inline(never)]
-fn far(instant: &Instant) -> Moment {
-    let anchor = *ANCHOR.get_or_init(anchor);
+fn by_difference(instant: Instant, anchor: Instant) -> Moment {
     Moment::from_nanos(match instant.checked_duration_since(anchor) {
         Some(after) => ORIGIN_AGE.saturating_add(nanos(after)),
-        None => ORIGIN_AGE.saturating_sub(nanos(anchor.duration_since(*instant))),
+        None => ORIGIN_AGE.saturating_sub(nanos(anchor.duration_since(instant))),
     })
 }
 
-static ANCHOR: OnceLock<Instant> = OnceLock::new();
+struct Anchor {
+    instant: Instant,
+    /// By its parts, where these can be seen.
+    nanos: Option<u64>,
+}
+
+static ANCHOR: OnceLock<Anchor> = OnceLock::new();
 
 /// Std's `Instant` and not tokio's: if the first reading came from a paused runtime that has gone
 /// years ahead, time would stand still for all others.
 #[cold]
 #[expect(clippy::disallowed_methods, reason = "this is where the tokio clock finds its origin")]
-fn anchor() -> Instant {
-    Instant::from_std(std::time::Instant::now())
+fn anchor() -> Anchor {
+    let instant = std::time::Instant::now();
+    let nanos = if parts::are_seen(instant) { Parts::nanos(instant) } else { None };
+    Anchor { instant: Instant::from_std(instant), nanos }
 }
-
-/// In seconds.
-const CENTURY: u64 = 100 * 365 * 24 * 60 * 60;
 
 #[cfg(test)]
 mod tests {
@@ -93,12 +98,28 @@ mod tests {
     #[test]
     fn instants_before_the_first_reading_have_their_own_moments() {
         now();
-        let anchor = *ANCHOR.get().unwrap();
+        let anchor = ANCHOR.get().unwrap().instant;
         let hour = Duration::from_secs(60 * 60);
         // Machines younger than an hour cannot express the instant on some platforms.
         if let Some(before) = anchor.checked_sub(hour) {
             assert_eq!(moment(anchor).since(moment(before)), hour);
         }
         assert_eq!(moment(anchor + hour).since(moment(anchor)), hour);
+    }
+    #[test]
+    fn parts_and_differences_agree() {
+        now();
+        let anchor = ANCHOR.get().unwrap().instant;
+        let hour = Duration::from_secs(60 * 60);
+        let far = [hour * 24 * 365 * 200, hour * 24 * 365 * 290, hour * 24 * 365 * 700];
+        for after in (0..100).map(|n| hour / 7 * n).chain(far) {
+            let instant = anchor + after;
+            assert_eq!(moment(instant), by_difference(instant, anchor), "{after:?} after");
+        }
+        for before in (0..100).map(|n| hour * n) {
+            if let Some(instant) = anchor.checked_sub(before) {
+                assert_eq!(moment(instant), by_difference(instant, anchor), "{before:?} before");
+            }
+        }
     }
 }
