@@ -62,7 +62,7 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
             "subject": target.subject,
             "unit": target.unit,
             "measured": target.figures.measured,
-            "measured_by_minima": target.figures.by_minima,
+            "measured_by_medians": target.figures.by_medians,
             "bound": target.bound,
             "bound_ns": target.figures.bound_ns,
             "met": target.is_met(),
@@ -158,10 +158,10 @@ fn target_row(target: &Checked) -> String {
     let Checked { case, threads, subject, unit, figures, bound } = target;
     let verdict = if target.is_met() { "met" } else { "missed" };
     let on = if *threads == 1 { "" } else { ", two threads" };
-    let by_minima = figures.by_minima.map_or_else(String::new, short);
+    let by_medians = figures.by_medians.map_or_else(String::new, short);
     let (measured, bound, bound_ns) =
         (short(figures.measured), short(*bound), figures.bound_ns.map_or_else(String::new, ns));
-    format!("| {verdict} | {case}{on} | {subject} | {measured} {unit} | {by_minima} | {bound} | {bound_ns} |\n")
+    format!("| {verdict} | {case}{on} | {subject} | {measured} {unit} | {by_medians} | {bound} | {bound_ns} |\n")
 }
 
 fn part_row(part: &Part) -> String {
@@ -212,7 +212,7 @@ const ROLLED_HEAD: &str = "\
 ";
 
 const TARGETS_HEAD: &str = "\
-| | case | subject | measured | by minima | at most | that is, ns |
+| | case | subject | measured | by medians | at most | that is, ns |
 |---|---|---|--:|--:|--:|--:|
 ";
 

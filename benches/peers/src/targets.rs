@@ -22,11 +22,14 @@ pub struct Checked {
 
 /// What a promise is judged by, and what helps to judge the judgement.
 pub struct Figures {
-    /// By the medians, if it is a time. This decides.
+    /// If it is a time, by the smallest means on one thread, and by the medians on two. This decides.
+    ///
+    /// On one thread whatever else goes on can only make a mean larger; and it does so unevenly: what shares a core with us slows
+    /// those who keep it busy, and not those who wait for a clock. On two threads a mean is small if one of them was put aside.
     pub measured: f64,
-    /// The same by the smallest means, where those say something: on one thread.
-    pub by_minima: Option<f64>,
-    /// The median that would just keep the promise.
+    /// The same by the medians, where those do not decide.
+    pub by_medians: Option<f64>,
+    /// The time that would just keep the promise.
     pub bound_ns: Option<f64>,
 }
 
@@ -66,7 +69,7 @@ impl Target {
         let (case, unit, figures) = match self.what {
             What::Of(case, peers) => {
                 let others = peers.iter().filter_map(|peer| Some((peer, cost(case, self.threads, peer)?)));
-                let (best, other) = others.min_by(|a, b| a.1.median_ns.total_cmp(&b.1.median_ns))?;
+                let (best, other) = others.min_by(|a, b| self.decides()(a.1).total_cmp(&self.decides()(b.1)))?;
                 (case.name, format!("× {best}"), self.ratio(own(case)?, other))
             }
             What::OfOneThread(case) => {
@@ -85,25 +88,39 @@ impl Target {
     }
 
     fn ratio(&self, own: &Cost, other: &Cost) -> Figures {
+        let by = |ns: fn(&Cost) -> f64| ns(own) / ns(other);
         Figures {
-            measured: own.median_ns / other.median_ns,
-            by_minima: (self.threads == 1).then_some(own.min_ns / other.min_ns),
-            bound_ns: Some(self.bound * other.median_ns),
+            measured: by(self.decides()),
+            by_medians: (self.threads == 1).then(|| by(median)),
+            bound_ns: Some(self.bound * self.decides()(other)),
         }
     }
 
     fn difference(&self, own: &Cost, other: &Cost) -> Figures {
+        let by = |ns: fn(&Cost) -> f64| ns(own) - ns(other);
         Figures {
-            measured: own.median_ns - other.median_ns,
-            by_minima: (self.threads == 1).then_some(own.min_ns - other.min_ns),
-            bound_ns: Some(self.bound + other.median_ns),
+            measured: by(self.decides()),
+            by_medians: (self.threads == 1).then(|| by(median)),
+            bound_ns: Some(self.bound + self.decides()(other)),
         }
     }
+
+    fn decides(&self) -> fn(&Cost) -> f64 {
+        if self.threads == 1 { min } else { median }
+    }
+}
+
+fn min(cost: &Cost) -> f64 {
+    cost.min_ns
+}
+
+fn median(cost: &Cost) -> f64 {
+    cost.median_ns
 }
 
 impl Figures {
     fn counted(n: f64) -> Figures {
-        Figures { measured: n, by_minima: None, bound_ns: None }
+        Figures { measured: n, by_medians: None, bound_ns: None }
     }
 }
 
