@@ -81,7 +81,8 @@ impl Peer for TwoSteps {
     }
 }
 
-/// What failsafe's `call` is. (A block that captures its arguments: an `async fn` would store them twice.)
+/// What failsafe's `call` is.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice, and failsafe's is by hand")]
 fn call(
     breaker: &Breaker,
     future: impl Future<Output = Result<u64, Failure>>,
