@@ -264,5 +264,5 @@ fn a_permit_binds_a_breaker_to_its_clock_and_needs_no_time_for_a_rule_that_count
     let breaker = Breaker::new(consecutive(2));
     drop(breaker.try_acquire_ref().unwrap());
     assert!(breaker.bind(steadfast::Clock::tokio()).is_ok());
-    assert!(breaker.bind(&steadfast::Clock::manual()).is_err(), "the first use has bound it");
+    assert!(breaker.bind(steadfast::Clock::manual()).is_err(), "the first use has bound it");
 }
