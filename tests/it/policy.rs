@@ -1,6 +1,7 @@
 //! Policies that users write: what they are given, and what they may do.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use steadfast::error::Kind;
 use steadfast::policy::{Call, End, Frame, Guard, Next, Outcome, Policy, Reason, Settings, Site};
 use steadfast::{CancellationToken, Cause, Context, Error, Executor, Retry, Timeout, Verdict, try_do};
 
-use crate::policies::Probe;
+use crate::policies::{self, Probe};
 use crate::support::{ASYNC_WAYS, Script, WAYS, at_rest, err, hangs, ms, ok, scenario, secs, throttled};
 
 /// A limit of its own making, which says in its frame why it drops what is inside.
@@ -108,6 +109,33 @@ fn two_lanes_register_one_timer_each_at_most() {
     assert_eq!(clock.sleepers(), 2);
     drop(run);
     assert_eq!(clock.sleepers(), 0);
+}
+
+/// Keeps the first call waiting, and no other.
+#[derive(Default)]
+struct HoldsUpTheFirst(AtomicBool);
+
+impl Settings for HoldsUpTheFirst {}
+
+impl<T: Send, E: Send> Policy<T, E> for HoldsUpTheFirst {
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        if !self.0.swap(true, Relaxed) {
+            call.clock().sleep(secs(60)).await;
+        }
+        next.call(call).await
+    }
+}
+
+#[test]
+fn what_another_lane_has_started_is_not_the_doing_of_a_limit() {
+    let (clock, cx) = at_rest();
+    let probe = Probe::default();
+    let chain = (Twice, probe.clone(), Timeout::secs(1), HoldsUpTheFirst::default());
+    let run = clock.block_on(try_do(&cx, |_| std::future::pending::<Result<(), ()>>(), chain));
+    assert_eq!(run.unwrap_err().kind(), Kind::TimedOut { limit: secs(1) });
+    // Both limits pass at once. That of the first lane is seen first, and in it nothing was started.
+    let first = policies::End::Judged(Verdict::Rejected { retry_after: None });
+    assert_eq!(probe.ends(), [first, policies::End::Dropped]);
 }
 
 /// Writes down what a call says of itself.
