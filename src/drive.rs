@@ -202,7 +202,11 @@ impl<T, E> Finish<T, E> for Result<T, Error<E>> {
         match result {
             Ok(value) => {
                 if core.has_to_tell() {
-                    close(core, frame, None, ruling);
+                    if core.is_observed() {
+                        close(core, frame, None, ruling);
+                    } else {
+                        core.end();
+                    }
                 }
                 Ok(value)
             }
@@ -348,6 +352,7 @@ impl Drop for Seat<'_> {
 #[cold]
 #[inline(never)]
 fn leave(waits: Option<Waits<'_>>, scope: &Scope<'_>) {
+    scope.core.end();
     if let (Some(waits), Some(life)) = (waits, scope.core.life()) {
         life.leave(waits.slot);
     }

@@ -130,7 +130,10 @@ impl<'a> Site<'a> {
 
 /// The rest of the chain, as a policy sees it: a small handle, passed by value.
 pub trait Next<T, E>: Copy + Send + Sync {
-    /// Runs the rest of the chain once.
+    /// Runs the rest of the chain once. To be made when it is about to be polled: what is inside may take the time of its
+    /// beginning.
+    ///
+    /// Calls that run side by side are each to be made [`within`](Call::within) a [`Frame::inside`] of its own, the first one too.
     fn call(self, call: Call<'_, E>) -> impl Future<Output = Outcome<T, E>> + Send;
 
     /// Whether the operation may be sent again after `after`, or beside a running one if that is `None`. Asked by a retry

@@ -165,7 +165,7 @@ impl<T: Send, E: Send> Policy<T, E> for Timeout {
             .await;
             match raced {
                 Some(mut outcome) => {
-                    if limit.covers_body() && call.streams() && outcome.result.is_ok() {
+                    if limit.covers_body() && call.streams() && outcome.result.is_ok() && !at.is_never() {
                         outcome.tail = cover_body(outcome.tail, at, limit.get());
                     }
                     outcome

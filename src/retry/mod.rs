@@ -133,7 +133,7 @@ where
         let call = this.tries.call;
         match this.retry.decide(this.tries, *this.next, Outcome { result, ruling, tail }) {
             ControlFlow::Break(outcome) => {
-                this.tries.settle();
+                this.tries.finish();
                 Some(outcome)
             }
             ControlFlow::Continue(pause) if pause.is_empty() => None,
@@ -156,6 +156,10 @@ where
             }
             *wait = None;
         }
+        if this.tries.is_over() {
+            // Polled after its end, which nobody may do: that must not start another try.
+            return Poll::Pending;
+        }
         let call = this.tries.call;
         let ended = if let Some(cause) = call.ended() {
             call.frame().last.stop(Stopped::Ended(cause));
@@ -164,7 +168,7 @@ where
             this.tries.passed().map(|limit| too_late(call, limit))
         };
         if ended.is_some() {
-            this.tries.settle();
+            this.tries.finish();
         } else {
             this.tries.go_on();
             this.stage.set(Stage::Running((this.start)(*this.next, this.tries.call)));
@@ -178,14 +182,24 @@ impl<T, E, N, S, F, P, W> PinnedDrop for Trying<'_, '_, T, E, N, S, F, P, W> {
     // Taken out, so that there is nothing left for the compiler to drop where there is no wait.
     #[inline(always)]
     fn drop(self: Pin<&mut Self>) {
-        let this = self.project();
-        this.tries.settle();
+        let mut this = self.project();
+        if this.tries.is_drawn {
+            settle_dropped(this.tries, this.stage.as_mut());
+        }
         if let StageProjection::Waiting(wait) = this.stage.project()
             && let Some(wait) = wait.take()
         {
             give_up(wait);
         }
     }
+}
+
+/// What was drawn is given back once what it was drawn for is gone.
+#[cold]
+#[inline(never)]
+fn settle_dropped<E, F, W>(tries: &mut Tries<'_, E>, mut stage: Pin<&mut Stage<F, W>>) {
+    stage.set(Stage::Waiting(None));
+    tries.settle();
 }
 
 #[cold]

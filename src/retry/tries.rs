@@ -13,12 +13,12 @@ pub(super) struct Tries<'run, E> {
     pub(super) call: Call<'run, E>,
     /// When nothing may start any more; `NEVER` without `max_elapsed`.
     pub(super) until: Moment,
-    /// How many tries were made, the running one included.
+    /// How many tries were made, the running one included; 0 once none will follow.
     pub(super) made: u32,
     /// How often the operation had been started inside of the frame around, before the running try or the one that is waited for.
     started: u16,
     /// Whether that try was drawn from the budget.
-    is_drawn: bool,
+    pub(super) is_drawn: bool,
 }
 
 impl<'run, E> Tries<'run, E> {
@@ -57,6 +57,16 @@ impl<'run, E> Tries<'run, E> {
     /// The wait is over, and the next try begins.
     pub(super) fn go_on(&mut self) {
         self.call = self.call.again();
+    }
+
+    /// No try will follow.
+    pub(super) fn finish(&mut self) {
+        self.settle();
+        self.made = 0;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.made == 0
     }
 
     /// Settles what was drawn for a try that is over, or will not be. One whose operation was never started costs nothing.

@@ -140,6 +140,8 @@ impl<'run> Core<'run> {
     }
 
     /// The run is over, and all that it held was given back.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn end(&self) {
         if self.flags.has(IN_FLIGHT)
             && let Some(budget) = self.budget()

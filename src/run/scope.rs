@@ -29,7 +29,8 @@ pub(crate) struct Scope<'run> {
     said: AtomicU8,
 }
 
-/// What a policy keeps in its own frame if it may drop what is inside of it, so that permits in there learn why.
+/// What a policy keeps in its own frame if it may drop what is inside of it, so that permits in there learn why; and if it runs
+/// several tries side by side, one for each of them, so that what is started in one of them is not taken for the doing of another.
 ///
 /// ```
 /// use std::pin::pin;
@@ -216,7 +217,8 @@ impl<'run> Scope<'run> {
     /// Why a permit of try `number` is being dropped. `started` is what [`Call::starts`] said when the permit was given.
     #[cold]
     pub(crate) fn fate(&self, number: u32, started: u16) -> Fate {
-        if self.has_panicked() {
+        // A panic that somebody has caught stays in mind until the next start, which the permit may not have come to.
+        if self.has_panicked() && self.starts() != started {
             return Fate::Failed;
         }
         let Some((scope, reason)) = self.around().find_map(|scope| Some((scope, scope.reason()?))) else {

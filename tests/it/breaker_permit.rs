@@ -7,7 +7,7 @@ use steadfast::breaker::{AbandonedTrial, Breaker, State};
 use steadfast::error::Kind;
 use steadfast::operation::Operation;
 use steadfast::policy::{Call, End, Next, Outcome, Policy, Reason, Settings, Tail};
-use steadfast::{Attempt, CancellationToken, Error, Executor, Retry, Timeout, Verdict, try_do, try_op};
+use steadfast::{Attempt, CancellationToken, Error, Executor, Hedge, Retry, Timeout, Verdict, try_do, try_op};
 
 use crate::breakers::{
     Bench, Closed, GivesUp, OPEN_TIME, Queue, Races, Trial, consecutive, counting, effects, effects_of, hangs_for_ever,
@@ -137,6 +137,44 @@ fn the_panic_of_one_try_is_not_that_of_the_next() {
     let run = bench.through(chain, async |_| calls.call_plain().await.map_err(|_| panics::<()>()));
     run.unwrap_err();
     assert_eq!((calls.calls().len(), bench.counted()), (2, (1, 1)));
+}
+
+#[test]
+fn a_panic_that_was_caught_is_not_that_of_a_try_that_never_starts() {
+    // A policy turns the panic into a failure; the next try waits for a place of its own until its limit passes.
+    struct Catches;
+    impl Settings for Catches {}
+    impl<T: Send, E: Send + Default> Policy<T, E> for Catches {
+        async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+            use futures::FutureExt;
+            let tried = std::panic::AssertUnwindSafe(next.call(call)).catch_unwind().await;
+            tried.unwrap_or_else(|_| Outcome::failed(E::default(), Verdict::Transient))
+        }
+    }
+    let second_waits = || Slow(std::sync::atomic::AtomicU32::new(0));
+    for lane in [false, true] {
+        let bench = Bench::closed(counting());
+        let hedge = lane.then(|| Hedge::after(secs(3_600)));
+        let chain =
+            (hedge, Retry::fixed(secs(1)).max_attempts(2), Catches, Timeout::secs(1), &bench.breaker, second_waits());
+        let run = bench.through(chain, async |_| panics::<Result<(), u32>>());
+        assert_eq!(run.unwrap_err().kind(), Kind::TimedOut { limit: secs(1) });
+        assert_eq!(bench.counted(), (1, 1), "the panic alone");
+    }
+}
+
+/// Lets the first call through at once, and keeps each later one waiting.
+struct Slow(std::sync::atomic::AtomicU32);
+
+impl Settings for Slow {}
+
+impl<T: Send, E: Send> Policy<T, E> for Slow {
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        if self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
+            call.clock().sleep(secs(60)).await;
+        }
+        next.call(call).await
+    }
 }
 
 #[test]
