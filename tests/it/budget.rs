@@ -251,6 +251,37 @@ fn in_flight_retries_are_a_share_of_the_runs_in_flight() {
     assert_eq!(budget.available(), 1);
 }
 
+/// Looks at a budget when it is dropped.
+struct Looks<'a>(&'a Budget, &'a std::sync::Mutex<Vec<u32>>);
+
+impl Drop for Looks<'_> {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push(self.0.available());
+    }
+}
+
+#[test]
+fn a_retry_that_is_dropped_holds_its_place_until_its_try_is_gone() {
+    let (clock, _) = at_rest();
+    let budget = Budget::concurrent(0.0).min(1);
+    let chain = Retry::fixed(secs(1));
+    let builder = Executor::builder("places").policies(chain).budget(budget.clone());
+    let executor = builder.clock(&clock).build().unwrap();
+    let seen = std::sync::Mutex::default();
+    let mut run = start(executor.run(|attempt| {
+        let looks = Looks(&budget, &seen);
+        async move {
+            let _looks = looks;
+            if attempt.is_retry() { pending().await } else { Err::<(), _>("down") }
+        }
+    }));
+    clock.advance(secs(2));
+    assert!(run.poll().is_pending());
+    drop(run);
+    assert_eq!(*seen.lock().unwrap(), [1, 0], "the first try holds nothing, the retry its place");
+    assert_eq!(budget.available(), 1);
+}
+
 #[test]
 fn an_in_flight_place_is_given_back_wherever_the_run_is_dropped() {
     let (clock, _) = at_rest();
