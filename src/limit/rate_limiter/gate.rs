@@ -114,10 +114,13 @@ impl Gate {
     #[inline]
     pub(super) fn pass(&self, weight: u64, now: Moment) -> Result<(), Held> {
         loop {
-            match self.try_admit(weight, now) {
+            let held = match self.try_admit(weight, now) {
                 Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(seen) => return self.hold(seen, weight, now),
+                Ok(false) => None,
+                Err(seen) => self.held(seen, weight),
+            };
+            if let Some(held) = held {
+                return Err(held);
             }
         }
     }
@@ -157,18 +160,18 @@ impl Gate {
         Ok(swap.is_ok())
     }
 
-    /// Says why a caller is held up that was not admitted. Begins anew if the balance is not that any more which was seen, since the
-    /// rate need not be that of the balance then.
+    /// Why a caller is held up that was not admitted; `None` if the balance is not that any more which was seen, since the rate need
+    /// not be that of the balance then.
     #[cold]
     #[inline(never)]
-    fn hold(&self, Seen { balance, rate, at }: Seen, weight: u64, now: Moment) -> Result<(), Held> {
+    fn held(&self, Seen { balance, rate, at }: Seen, weight: u64) -> Option<Held> {
         if balance.is_waiting() {
-            return Err(Held::AskQueue);
+            return Some(Held::AskQueue);
         }
         if self.balance.load(Ordering::Relaxed) != balance.0 {
-            return self.pass(weight, now);
+            return None;
         }
-        Err(match ask(balance, rate, at, 0, weight) {
+        Some(match ask(balance, rate, at, 0, weight) {
             Answer::After(wait) => Held::Short(wait),
             Answer::Never => Held::Never,
             Answer::SteppedBack | Answer::Now(_) => Held::AskQueue,
