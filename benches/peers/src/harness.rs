@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use allocation_counter::measure;
 use tokio::runtime::{Builder, Runtime};
+
+use crate::counting::counted as count_allocated;
 
 /// What a subject does in a case: makes so many calls on the thread that it is given and returns how many succeeded. Threads
 /// that run one work share what is behind it: one breaker, one executor.
@@ -286,8 +287,8 @@ fn time(work: &Work, lane: &Lane, calls: u64) -> Done {
 
 fn count_allocations(work: &Work, lane: &Lane, calls: u64) -> Done {
     let mut succeeded = 0;
-    let counted = measure(|| succeeded = work.0(lane, calls));
-    Done { succeeded, allocations: counted.count_total, bytes: counted.bytes_total, ..Done::default() }
+    let counted = count_allocated(|| succeeded = work.0(lane, calls));
+    Done { succeeded, allocations: counted.allocations, bytes: counted.bytes, ..Done::default() }
 }
 
 /// With the system's clock, which waits until all that comes before a reading is done: the processor's counter does not, and
@@ -330,16 +331,16 @@ pub fn enter_runtime() -> tokio::runtime::EnterGuard<'static> {
 /// The size of a future in bytes, with what is allocated to make it.
 pub fn size_of_future<F>(make: impl FnOnce() -> F) -> usize {
     let mut inline = 0;
-    let counted = measure(|| inline = size_of_val(&black_box(make())));
-    inline + counted.bytes_total as usize
+    let counted = count_allocated(|| inline = size_of_val(&black_box(make())));
+    inline + counted.bytes as usize
 }
 
 /// Bytes on the heap while what `make` builds is alive.
 pub fn heap_of<K>(make: impl FnOnce() -> K) -> i64 {
     let mut kept = None;
-    let counted = measure(|| kept = Some(black_box(make())));
+    let counted = count_allocated(|| kept = Some(black_box(make())));
     drop(kept);
-    counted.bytes_current
+    counted.kept
 }
 
 /// Long enough for the clock, short enough to end before the scheduler interferes.

@@ -14,6 +14,7 @@ mod parts;
 mod peers;
 mod operation;
 mod harness;
+mod counting;
 
 use std::fs;
 use std::process::ExitCode;
