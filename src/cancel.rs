@@ -9,30 +9,8 @@ use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Deadline;
-use crate::error::Kind;
+pub use crate::error::stopped::Cause;
 use crate::life::{Life, Place};
-
-/// Why work was ended from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Cause {
-    /// The caller's token, or [`Cancellation::cancel`].
-    Cancelled,
-    /// The deadline of the caller's context passed.
-    DeadlineExceeded,
-    /// The executor was shut down.
-    ShutDown,
-}
-
-impl From<Cause> for Kind {
-    fn from(cause: Cause) -> Kind {
-        match cause {
-            Cause::Cancelled => Kind::Cancelled,
-            Cause::DeadlineExceeded => Kind::DeadlineExceeded,
-            Cause::ShutDown => Kind::ShutDown,
-        }
-    }
-}
 
 /// The merged token of a result that outlives its run, such as the body of an HTTP response: cancelled when the caller's
 /// token is, when the executor is shut down, or when the deadline of the caller's context passes.

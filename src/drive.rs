@@ -135,7 +135,7 @@ where
     async move {
         let last = Last::new();
         let frame = Frame { scope: Scope::root(&core), last: &last };
-        if let Some(error) = begin(&core, &last, || operation.check()) {
+        if let Some(error) = begin(&core, &frame, || operation.check()) {
             return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
         }
         // The chain is dropped at the end of this statement, after the scope was told why.
@@ -155,8 +155,8 @@ where
 /// errors, which are a word, and not outcomes: one that does keeps the outcome in memory on the path that is not cold.)
 #[cold]
 #[inline(never)]
-fn ended<E>(last: &Last<E>, cause: Cause) -> Error<E> {
-    last.stop(Stopped::Ended(cause));
+fn ended<E>(frame: &Frame<'_, E>, cause: Cause) -> Error<E> {
+    frame.stop(Stopped::Ended(cause));
     Error::refused(cause.into())
 }
 
@@ -165,25 +165,29 @@ fn ended<E>(last: &Last<E>, cause: Cause) -> Error<E> {
 #[inline(never)]
 fn given_up<E>(frame: &Frame<'_, E>) -> Error<E> {
     let cause = frame.scope.cause().expect("a chain is given up by its seat, which says why");
-    ended(frame.last, cause)
+    ended(frame, cause)
 }
 
 /// Begins the run, or says why it may not. An already cancelled context runs nothing and takes nothing.
 #[inline(always)]
-fn begin<E>(core: &Core<'_>, last: &Last<E>, check: impl Fn() -> Result<(), ConfigError>) -> Option<Error<E>> {
+fn begin<E>(core: &Core<'_>, frame: &Frame<'_, E>, check: impl Fn() -> Result<(), ConfigError>) -> Option<Error<E>> {
     let open = core.life().is_none_or(|life| life.is_open());
     if open && core.is_plain() && check().is_ok() {
         return None;
     }
-    begin_slow(core, last, check)
+    begin_slow(core, frame, check)
 }
 
 #[cold]
 #[inline(never)]
-fn begin_slow<E>(core: &Core<'_>, last: &Last<E>, check: impl Fn() -> Result<(), ConfigError>) -> Option<Error<E>> {
+fn begin_slow<E>(
+    core: &Core<'_>,
+    frame: &Frame<'_, E>,
+    check: impl Fn() -> Result<(), ConfigError>,
+) -> Option<Error<E>> {
     core.begin();
     if core.life().is_some_and(|life| !life.is_open()) {
-        return Some(ended(last, Cause::ShutDown));
+        return Some(ended(frame, Cause::ShutDown));
     }
     if core.context.max_attempts() == Some(0) {
         let config = ConfigError::new("Context::with_max_attempts", 0, "must be at least 1");
@@ -192,7 +196,7 @@ fn begin_slow<E>(core: &Core<'_>, last: &Last<E>, check: impl Fn() -> Result<(),
     if let Err(config) = check() {
         return Some(Error::misconfigured(config));
     }
-    core.ended().map(|cause| ended(last, cause))
+    core.ended().map(|cause| ended(frame, cause))
 }
 
 impl<T, E> Finish<T, E> for Result<T, Error<E>> {
@@ -241,7 +245,7 @@ fn close<E>(core: &Core<'_>, frame: &Frame<'_, E>, mut error: Option<&mut Error<
     // A refusal has taken no time that would be worth a look at the clock, and the end of an observed attempt had one.
     let has_looked = attempts == 0 || core.is_observed();
     let elapsed = if has_looked { core.elapsed_before_poll() } else { core.elapsed() };
-    let mut stopped = frame.last.stopped();
+    let mut stopped = frame.stopped();
     if let Some(error) = &mut error {
         // A failure that arrives together with the caller's cancellation is that cancellation, as far as the caller cares.
         if !verdict.is_answer()
@@ -254,7 +258,7 @@ fn close<E>(core: &Core<'_>, frame: &Frame<'_, E>, mut error: Option<&mut Error<
         error.set_attempts(attempts);
         error.set_name(core.setup.name);
         error.set_verdict(verdict);
-        frame.last.attach_to(error);
+        frame.attach_to(error);
         if elapsed > Duration::ZERO {
             error.set_elapsed(elapsed);
         }

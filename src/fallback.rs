@@ -218,13 +218,14 @@ struct Original<'run, E> {
 
 impl<E> Drop for Original<'_, E> {
     fn drop(&mut self) {
-        self.call.frame().last.keep(self.error.take_last(), self.call.tries(), 0);
+        let error = mem::replace(&mut self.error, Error::unsaid());
+        self.call.frame().keep(error, self.call.tries(), 0);
     }
 }
 
 /// The error in the place of a bad value: it says what was used up, if something was.
 fn bad_value<E>(call: Call<'_, E>, verdict: Verdict) -> Error<E> {
-    let mut error = Error::refused(match call.frame().last.stopped() {
+    let mut error = Error::refused(match call.frame().stopped() {
         Some(Stopped::Limit(by)) => Kind::Exhausted { by },
         _ => Kind::Failed,
     });

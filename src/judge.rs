@@ -208,7 +208,7 @@ impl<T, E, F: Fn(&E) -> bool + Send + Sync> Judgement<T, E> for AttemptsFor<F> {
         if matches {
             outcome.set_mark(Mark::Counted);
             let address = std::ptr::from_ref(self).addr();
-            if call.frame().last.count(address) >= self.n {
+            if call.frame().count(address) >= self.n {
                 outcome.set_verdict(Verdict::Ignored);
                 outcome.set_mark(Mark::Stop);
             }

@@ -1,19 +1,23 @@
 //! One error for the whole chain: what the library says, and what the operation last said.
 
 mod config;
+mod kept;
 mod kind;
 mod name;
 mod opaque;
 mod refusal;
+pub(crate) mod stopped;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use self::config::ConfigError;
+use self::kept::Memo;
 pub use self::kind::{Full, Kind, Limit};
 pub use self::name::{MAX_NAMES, Name};
 pub use self::opaque::{BoxError, Opaque};
 pub use self::refusal::Refusal;
+use self::stopped::Stopped;
 use crate::verdict::{Classified, Verdict};
 
 /// Ends a run that has no result: says why, and keeps the last error of the operation if there was one.
@@ -54,8 +58,13 @@ struct Inner<E> {
     /// What the run was worth, for a chain that has this whole run as its operation.
     verdict: Verdict,
     last: Option<E>,
-    /// Errors before `last`, oldest first; `None` unless `Retry::keep_errors` asked.
-    history: Option<Vec<E>>,
+    /// How many tries the run had made when it kept this error.
+    at: u32,
+    /// Why the run that keeps this error made no further attempt.
+    stopped: Option<Stopped>,
+    /// What few runs have: the errors before `last`, if `Retry::keep_errors` asked, and what the run that keeps this error
+    /// remembers beside.
+    memo: Option<Box<Memo<E>>>,
     /// What a fallback was to replace, whose own error this is.
     original: Option<Error<E>>,
 }
@@ -66,7 +75,9 @@ impl<E> Inner<E> {
         refusal: Refusal::new(Kind::Failed),
         verdict: Verdict::Transient,
         last: None,
-        history: None,
+        at: 0,
+        stopped: None,
+        memo: None,
         original: None,
     };
 }
@@ -76,14 +87,16 @@ impl<E> Error<E> {
     #[must_use]
     #[inline]
     pub fn failed(error: E) -> Error<E> {
-        Error::new(Kind::Failed, Some(error))
+        Error::new(Some(error))
     }
 
     /// The library, or a policy of yours, says `kind`; nothing is known of the operation.
     #[must_use]
     #[inline]
     pub fn refused(kind: Kind) -> Error<E> {
-        Error::new(kind, None)
+        let mut refused = Error::new(None);
+        refused.set_kind(kind);
+        refused
     }
 
     /// A setting cannot work.
@@ -94,12 +107,12 @@ impl<E> Error<E> {
         error
     }
 
+    /// `last` is why the run ends.
     // Copied from a constant, and then written where it stands: one that is put together on the stack is copied in other
-    // pieces than it was written in, which costs more than the allocation.
+    // pieces than it was written in, which costs more than the allocation. For the same reason a kind is set afterwards.
     #[inline(never)]
-    fn new(kind: Kind, last: Option<E>) -> Error<E> {
+    pub(crate) fn new(last: Option<E>) -> Error<E> {
         let mut inner = Box::new(Inner::EMPTY);
-        inner.refusal.kind = kind;
         inner.last = last;
         Error(inner)
     }
@@ -124,7 +137,8 @@ impl<E> Error<E> {
 
     /// The errors that `Retry::keep_errors(n)` kept, oldest first, the last one included; none without it.
     pub fn history(&self) -> impl Iterator<Item = &E> {
-        self.0.history.iter().flat_map(|history| history.iter().chain(&self.0.last))
+        let history = self.0.memo.iter().filter_map(|memo| memo.history.as_ref());
+        history.flat_map(|history| history.iter().chain(&self.0.last))
     }
 
     /// The error that a [`fallback`](crate::fallback()) was to replace, if this is the fallback's own.
@@ -252,10 +266,10 @@ impl<E> Error<E> {
     }
 
     fn map_each<F>(self, f: &mut dyn FnMut(E) -> F) -> Error<F> {
-        let Inner { refusal, verdict, last, history, original } = *self.0;
-        let history = history.map(|history| history.into_iter().map(&mut *f).collect());
+        let Inner { refusal, verdict, last, at, stopped, memo, original } = *self.0;
+        let memo = memo.map(|memo| memo.map(|history| history.into_iter().map(&mut *f).collect()));
         let original = original.map(|original| original.map_each(f));
-        Error(Box::new(Inner { refusal, verdict, last: last.map(f), history, original }))
+        Error(Box::new(Inner { refusal, verdict, last: last.map(f), at, stopped, memo, original }))
     }
 }
 
@@ -292,22 +306,6 @@ impl<E> Error<E> {
 
     pub(crate) fn set_elapsed(&mut self, elapsed: Duration) {
         self.0.refusal.elapsed = elapsed;
-    }
-
-    /// Attaches what the operation said before. An error of the operation that is there already stays the last one, and
-    /// the history with it does not grow beyond `keep` errors.
-    pub(crate) fn attach(&mut self, last: Option<E>, history: Option<Vec<E>>, keep: usize) {
-        let inner = &mut *self.0;
-        inner.history = history.or(inner.history.take());
-        match (&inner.last, &mut inner.history) {
-            (None, _) => inner.last = last,
-            (Some(_), Some(history)) => {
-                history.extend(last);
-                let surplus = (history.len() + 1).saturating_sub(keep);
-                history.drain(..surplus);
-            }
-            (Some(_), None) => {}
-        }
     }
 
     pub(crate) fn take_last(&mut self) -> Option<E> {
@@ -388,7 +386,7 @@ mod tests {
         let mut error = Error::refused(Kind::CircuitOpen { retry_after: Some(Duration::from_millis(12_400)) });
         error.set_attempts(2);
         error.set_name(Some(Name::new("billing").unwrap()));
-        error.attach(Some("connection refused"), None, 0);
+        error.0.last = Some("connection refused");
         let line =
             "billing: circuit breaker open, next trial in 12.4 s (after 2 attempts; last error: connection refused)";
         assert_eq!(error.to_string(), line);
@@ -432,7 +430,11 @@ mod tests {
     fn history_includes_the_last_error_and_is_empty_unless_kept() {
         let mut error = Error::failed(3);
         assert_eq!(error.history().count(), 0);
-        error.attach(None, Some(vec![1, 2]), 3);
+        let mut kept = None;
+        for (at, error) in [1, 2].into_iter().enumerate() {
+            let _not_kept = Error::take_over(&mut kept, Some(Error::failed(error)), at as u32, 3);
+        }
+        error.attach(kept.unwrap().take_kept());
         assert_eq!(error.history().copied().collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(error.into_last(), Some(3));
     }

@@ -48,9 +48,10 @@ use std::sync::Arc;
 pub use self::run_id::RunId;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub(crate) use self::under_way::UnderWay;
-pub use self::what::{CutOff, RunEnd, Stopped, What};
+pub use self::what::{CutOff, RunEnd, What};
 use crate::clock::Moment;
 use crate::error::Name;
+pub use crate::error::stopped::Stopped;
 use crate::shield::shielded;
 
 /// Something that happened, in a run or to the policies of an executor. Events are built only if somebody observes the executor.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::cancel::Cause;
-use crate::error::{Kind, Limit};
+use crate::error::Kind;
+use crate::error::stopped::Stopped;
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 
@@ -155,22 +156,4 @@ impl CutOff {
             CutOff::Panicked => "panicked",
         }
     }
-}
-
-/// Why a run made no further attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stopped {
-    /// No policy asked for another attempt: the outcome was a success, or not worth one, or there is no retry.
-    Settled,
-    /// The outcome was worth another attempt, but something was used up.
-    Limit(Limit),
-    /// The operation cannot be sent again, for the reason given.
-    NotRepeatable(&'static str),
-    /// `attempts_for` had seen as many errors of its kind as it allows, or a policy forbade more.
-    Forbidden,
-    /// A policy refused the attempt.
-    Rejected,
-    /// The run was ended from outside.
-    Ended(Cause),
 }

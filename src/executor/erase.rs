@@ -145,8 +145,8 @@ impl<T: Send, E: fmt::Debug + Send + 'static> Policy<T, E> for Erased {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
         let slots = Slots::default();
         let last = Last::new();
-        let _hand_over = HandOver { from: &last, to: call.frame().last };
         let frame = Frame { scope: call.scope_until(Moment::NEVER), last: &last };
+        let _hand_over = HandOver { from: &frame, to: call.frame() };
         let inner = Typed { next, slots: &slots, last: call.frame().last };
         let outcome = self.0.run_dyn(call.within(&frame), DynNext { list: &[], last: &inner }).await;
         outcome.map(
@@ -201,8 +201,8 @@ impl<T: Send, E: fmt::Debug + Send + 'static, N: Next<T, E>> Next<AnyValue, AnyE
             }
             Err(error) => {
                 let held = error.last();
-                let mut typed = Error::refused(error.kind());
-                typed.attach(held.and_then(AnyError::take), None, 0);
+                let mut typed = Error::new(held.and_then(AnyError::take));
+                typed.set_kind(error.kind());
                 let mut typed = Outcome::new(Err(typed), after.verdict());
                 let answer = self.next.repeat(Some(&typed));
                 if let (Some(held), Err(typed)) = (held, &mut typed.result) {
@@ -275,8 +275,8 @@ impl<T> Default for Slots<T> {
 
 /// Moves what the operation has said to the typed run, however the erased one ends.
 struct HandOver<'a, E: 'static> {
-    from: &'a Last<AnyError>,
-    to: &'a Last<E>,
+    from: &'a Frame<'a, AnyError>,
+    to: &'a Frame<'a, E>,
 }
 
 impl<E: 'static> Drop for HandOver<'_, E> {

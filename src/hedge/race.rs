@@ -241,7 +241,7 @@ where
             }
             if !outcome.is_stopped() {
                 // What a retry in another lane has given up for is not the reason why the run ends.
-                self.call.frame().last.go_on();
+                self.call.frame().go_on();
             }
             return Some(outcome);
         }

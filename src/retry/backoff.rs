@@ -90,6 +90,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// The un-jittered wait before retry `n`, already capped; 1 is the first retry, and 0 counts as 1.
+    #[inline]
     pub(crate) fn delay(&self, n: u32, verdict: &Verdict) -> Duration {
         let n = n.max(1);
         let delay = match &self.backoff {
@@ -112,6 +113,9 @@ impl Schedule {
             Jitter::Decorrelated => jitter::decorrelated_longest(self.base, previous).min(self.cap),
             _ => self.delay(n, verdict),
         };
+        if longest.is_zero() {
+            return longest;
+        }
         let kept = longest.saturating_sub(self.max_jitter.unwrap_or(Duration::MAX));
         let shortest = self.jitter.shortest(longest, self.base).max(kept);
         jitter::between(shortest, longest, unit)

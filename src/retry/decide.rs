@@ -23,9 +23,8 @@ impl Retry {
         outcome: Outcome<T, E>,
     ) -> ControlFlow<Box<Outcome<T, E>>, Pause<T>> {
         let (call, ruling) = (tries.call, outcome.ruling);
-        let last = call.frame().last;
         let stop = |why, outcome| {
-            last.stop(why);
+            call.frame().stop(why);
             ControlFlow::Break(Box::new(outcome))
         };
         match outcome.mark() {
@@ -57,7 +56,7 @@ impl Retry {
         self.announce(call, wait, &outcome);
         tries.made = tries.made.saturating_add(1);
         if self.schedule.jitter == Jitter::Decorrelated {
-            last.set_wait(self.address(), wait);
+            call.frame().set_wait(self.address(), wait);
         }
         ControlFlow::Continue(self.pause(call, wait, outcome))
     }
@@ -79,7 +78,7 @@ impl Retry {
         let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng().up_to((asked / 10).min(most)));
         // An inner retry begins anew with each try of an outer one.
         let goes_on = self.schedule.jitter == Jitter::Decorrelated && tries.made > 1;
-        let before = if goes_on { call.frame().last.wait_before(self.address()) } else { Duration::ZERO };
+        let before = if goes_on { call.frame().wait_before(self.address()) } else { Duration::ZERO };
         let wait = match verdict {
             Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {
                 asked(pause, MAX_RETRY_AFTER_SPREAD).min(self.max_retry_after)
@@ -121,9 +120,10 @@ impl Retry {
     }
 
     fn announce<T, E: std::fmt::Debug>(&self, call: Call<'_, E>, delay: Duration, outcome: &Outcome<T, E>) {
-        let verdict = outcome.verdict();
-        call.emit(|| What::RetryScheduled { delay, verdict });
+        let ruling = outcome.ruling;
+        call.emit(|| What::RetryScheduled { delay, verdict: ruling.verdict() });
         if let Some(on_retry) = &self.on_retry {
+            let verdict = ruling.verdict();
             let error = outcome.result.as_ref().err().and_then(Error::last);
             let error = error.map(|error| error as &dyn std::fmt::Debug);
             let elapsed = call.scope().core.elapsed();
@@ -136,9 +136,9 @@ impl Retry {
         let Outcome { result, ruling, tail } = outcome;
         let (value, error) = match result {
             Ok(value) => (Some(value), None),
-            Err(mut error) => (None, error.take_last()),
+            Err(error) => (None, Some(error)),
         };
-        call.frame().last.go_on_after(ruling.verdict(), error, call.tries(), self.keep_errors);
+        call.frame().go_on_after(ruling.verdict(), error, call.tries(), self.keep_errors);
         Pause { wait, value, tail }
     }
 }

@@ -83,17 +83,17 @@ where
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
         loop {
-            if let StageProjection::Running(running) = self.as_mut().project().stage.project() {
+            let ended = if let StageProjection::Running(running) = self.as_mut().project().stage.project() {
                 let outcome = ready!(running.poll(cx));
                 if outcome.ruling.is_final() {
                     self.project().tries.settle();
                     return Poll::Ready(outcome);
                 }
-                if let Some(outcome) = self.as_mut().decide(outcome) {
-                    return Poll::Ready(*outcome);
-                }
-            }
-            if let Some(outcome) = ready!(self.as_mut().wait(cx)) {
+                self.as_mut().decide(outcome)
+            } else {
+                ready!(self.as_mut().wait(cx))
+            };
+            if let Some(outcome) = ended {
                 return Poll::Ready(*outcome);
             }
         }
@@ -109,7 +109,7 @@ where
     P: Fn(Pause<T>, Call<'run, E>, N) -> W,
     W: Future<Output = ()>,
 {
-    /// Ends the run with what it gives back, or waits for the next try.
+    /// Ends the run with what it gives back, or waits for the next try; or begins it, where there is nothing to wait for.
     // Whole, and then in pieces: the pieces travel in registers, and a value that was moved whole leaves no place in the future.
     #[inline(always)]
     fn decide(self: Pin<&mut Self>, outcome: Outcome<T, E>) -> Option<Box<Outcome<T, E>>> {
@@ -122,12 +122,12 @@ where
     #[cold]
     #[inline(never)]
     fn decide_slow(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         result: Result<T, Error<E>>,
         ruling: Ruling,
         tail: Tail,
     ) -> Option<Box<Outcome<T, E>>> {
-        let mut this = self.project();
+        let mut this = self.as_mut().project();
         // The try is over, and gives back what it holds, before anything is decided.
         this.stage.set(Stage::Waiting(None));
         let call = this.tries.call;
@@ -136,7 +136,7 @@ where
                 this.tries.finish();
                 Some(outcome)
             }
-            ControlFlow::Continue(pause) if pause.is_empty() => None,
+            ControlFlow::Continue(pause) if pause.is_empty() => self.go_on(),
             ControlFlow::Continue(pause) => {
                 let wait = (this.pause)(pause, call, *this.next);
                 this.stage.set(Stage::Waiting(Some(Box::pin(wait))));
@@ -148,8 +148,8 @@ where
     /// Waits, and begins the next try; or ends the run with what it gives back.
     #[cold]
     #[inline(never)]
-    fn wait(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Box<Outcome<T, E>>>> {
-        let mut this = self.project();
+    fn wait(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Box<Outcome<T, E>>>> {
+        let mut this = self.as_mut().project();
         if let StageProjection::Waiting(wait) = this.stage.as_mut().project() {
             if let Some(left) = wait {
                 ready!(left.as_mut().poll(cx));
@@ -160,9 +160,15 @@ where
             // Polled after its end, which nobody may do: that must not start another try.
             return Poll::Pending;
         }
+        Poll::Ready(self.go_on())
+    }
+
+    /// Begins the next try, or ends the run: what has passed by now, and has not when the wait began?
+    fn go_on(self: Pin<&mut Self>) -> Option<Box<Outcome<T, E>>> {
+        let mut this = self.project();
         let call = this.tries.call;
         let ended = if let Some(cause) = call.ended() {
-            call.frame().last.stop(Stopped::Ended(cause));
+            call.frame().stop(Stopped::Ended(cause));
             Some(ended(cause))
         } else {
             this.tries.passed().map(|limit| too_late(call, limit))
@@ -173,7 +179,7 @@ where
             this.tries.go_on();
             this.stage.set(Stage::Running((this.start)(*this.next, this.tries.call)));
         }
-        Poll::Ready(ended)
+        ended
     }
 }
 
@@ -215,11 +221,10 @@ type Wait<W> = Pin<Box<W>>;
 #[cold]
 #[inline(never)]
 fn too_late<T, E>(call: Call<'_, E>, limit: Limit) -> Box<Outcome<T, E>> {
-    let last = call.frame().last;
-    last.stop(Stopped::Limit(limit));
+    call.frame().stop(Stopped::Limit(limit));
     let mut error = Error::refused(Kind::Exhausted { by: limit });
     call.attach_last(&mut error);
-    Box::new(Outcome::new(Err(error), last.verdict().unwrap_or(Verdict::Transient)))
+    Box::new(Outcome::new(Err(error), call.frame().verdict().unwrap_or(Verdict::Transient)))
 }
 
 /// The outcome of a run that was ended during the wait.

@@ -135,14 +135,14 @@ impl<'run, E> Call<'run, E> {
 
     /// Moves the error of a failed try to the run, which attaches it to whatever ends the run later. At most `keep` errors
     /// stay in the history, see [`Error::history`].
-    pub fn keep_last(&self, mut error: Error<E>, keep: usize) {
-        self.frame.last.keep(error.take_last(), self.tries(), keep);
+    pub fn keep_last(&self, error: Error<E>, keep: usize) {
+        self.frame.keep(error, self.tries(), keep);
     }
 
     /// Attaches the last error of the run to `error`, if that has no operation's error of its own.
     pub fn attach_last(&self, error: &mut Error<E>) {
         if error.last().is_none() {
-            self.frame.last.attach_to(error);
+            self.frame.attach_to(error);
         }
     }
 
@@ -153,7 +153,7 @@ impl<'run, E> Call<'run, E> {
         error.set_name(core.setup.name);
         error.set_elapsed(core.elapsed());
         error.set_verdict(verdict);
-        self.frame.last.attach_to(error);
+        self.frame.attach_to(error);
     }
 
     /// Tells the observers of the executor. Without observers `what` is not built. A policy that refuses a call tells them with

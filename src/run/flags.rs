@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::attempt::PLAIN;
 use crate::event::RunId;
 
-/// The id of the run while somebody observes it, and four bits: `id: 60 | flags: 4`. The id is 0 if nobody does, before the run
+/// The id of the run while somebody observes it, and five bits: `id: 59 | flags: 5`. The id is 0 if nobody does, before the run
 /// starts and after it is finished.
 // The bits are the low ones: a mask of them fits into an instruction.
 pub(super) struct Flags(AtomicU64);
@@ -58,7 +58,10 @@ pub(super) const UNTOLD: u64 = 1 << 2;
 /// The operation of the last attempt has panicked.
 pub(super) const PANICKED: u64 = 1 << 3;
 
+/// An attempt has failed, or something has ended the run, and what there is to remember of it is kept: see [`Last`](super::Last).
+pub(super) const SPOKEN: u64 = 1 << 4;
+
 /// All above: threads take ids from one counter, in blocks, and no program makes so many runs.
 pub(super) const ID: u64 = u64::MAX << ID_SHIFT;
 
-const ID_SHIFT: u32 = 4;
+const ID_SHIFT: u32 = 5;
