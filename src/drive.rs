@@ -257,7 +257,7 @@ fn close<E>(core: &Core<'_>, frame: &Frame<'_, E>, mut error: Option<&mut Error<
         }
         error.set_attempts(attempts);
         error.set_name(core.setup.name);
-        error.set_verdict(verdict);
+        error.set_ruling(ruling);
         frame.attach_to(error);
         if elapsed > Duration::ZERO {
             error.set_elapsed(elapsed);

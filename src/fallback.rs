@@ -177,7 +177,7 @@ impl<S, W> Fallback<S, W> {
             Err(error) if error.kind() != Kind::Misconfigured => (error, None),
             kept => return keep(kept, tail),
         };
-        call.describe(&mut error, verdict);
+        call.describe(&mut error, ruling);
         if !self.when.holds(&error) {
             return keep(value.map_or_else(|| Err(error), Ok), tail);
         }

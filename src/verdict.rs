@@ -1,7 +1,11 @@
 //! The one judgement of an outcome, which every policy reads.
 
+mod ruling;
+
 use std::io;
 use std::time::Duration;
+
+pub(crate) use self::ruling::{Mark, Ruling};
 
 /// How an attempt ended, as far as policies care. An outcome is judged **once**, where it arises, and every policy around
 /// it reads the same verdict.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::stopped::Stopped;
 use super::{Error, Inner};
-use crate::verdict::Verdict;
+use crate::verdict::Ruling;
 
 /// What a run remembers beside the last error of its operation. Most runs have nothing of it.
 pub(super) struct Memo<E> {
@@ -158,8 +158,8 @@ impl<E> Error<E> {
     }
 
     /// What the try was worth that ended with this.
-    pub(crate) fn judged(&self) -> Verdict {
-        self.0.verdict
+    pub(crate) fn ruling(&self) -> Ruling {
+        self.0.ruling
     }
 
     fn memo(&mut self) -> &mut Memo<E> {

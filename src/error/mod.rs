@@ -18,7 +18,7 @@ pub use self::name::{MAX_NAMES, Name};
 pub use self::opaque::{BoxError, Opaque};
 pub use self::refusal::Refusal;
 use self::stopped::Stopped;
-use crate::verdict::{Classified, Verdict};
+use crate::verdict::{Classified, Ruling, Verdict};
 
 /// Ends a run that has no result: says why, and keeps the last error of the operation if there was one.
 ///
@@ -56,7 +56,7 @@ pub struct Error<E>(Box<Inner<E>>);
 struct Inner<E> {
     refusal: Refusal,
     /// What the run was worth, for a chain that has this whole run as its operation.
-    verdict: Verdict,
+    ruling: Ruling,
     last: Option<E>,
     /// How many tries the run had made when it kept this error.
     at: u32,
@@ -73,7 +73,7 @@ impl<E> Inner<E> {
     /// Nobody has judged it, and so it is worth what any error is.
     const EMPTY: Inner<E> = Inner {
         refusal: Refusal::new(Kind::Failed),
-        verdict: Verdict::Transient,
+        ruling: Ruling::TRANSIENT,
         last: None,
         at: 0,
         stopped: None,
@@ -266,10 +266,10 @@ impl<E> Error<E> {
     }
 
     fn map_each<F>(self, f: &mut dyn FnMut(E) -> F) -> Error<F> {
-        let Inner { refusal, verdict, last, at, stopped, memo, original } = *self.0;
+        let Inner { refusal, ruling, last, at, stopped, memo, original } = *self.0;
         let memo = memo.map(|memo| memo.map(|history| history.into_iter().map(&mut *f).collect()));
         let original = original.map(|original| original.map_each(f));
-        Error(Box::new(Inner { refusal, verdict, last: last.map(f), at, stopped, memo, original }))
+        Error(Box::new(Inner { refusal, ruling, last: last.map(f), at, stopped, memo, original }))
     }
 }
 
@@ -284,8 +284,8 @@ impl<E> Error<E> {
     }
 
     /// Remembers the judgement, for a chain that has this whole run as its operation.
-    pub(crate) fn set_verdict(&mut self, verdict: Verdict) {
-        self.0.verdict = verdict;
+    pub(crate) fn set_ruling(&mut self, ruling: Ruling) {
+        self.0.ruling = ruling;
     }
 
     /// The same error as that of a fallback which was to replace `original`.
@@ -318,7 +318,7 @@ impl<E> Error<E> {
 impl<E> Classified for Error<E> {
     fn verdict(&self) -> Verdict {
         match self.kind() {
-            Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => self.0.verdict,
+            Kind::Failed | Kind::Exhausted { .. } | Kind::TimedOut { .. } => self.0.ruling.verdict(),
             Kind::Cancelled | Kind::DeadlineExceeded | Kind::ShutDown | Kind::Misconfigured => Verdict::Ignored,
             Kind::CircuitOpen { .. } | Kind::RateLimited { .. } | Kind::BulkheadFull { .. } | Kind::Overloaded => {
                 Verdict::Rejected { retry_after: self.retry_after() }
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(failed.verdict(), Verdict::Transient);
         for verdict in [Verdict::Fatal, Verdict::Permanent, Verdict::Ignored, Verdict::Throttled { retry_after: None }]
         {
-            failed.set_verdict(verdict);
+            failed.set_ruling(Ruling::of(verdict));
             assert_eq!(failed.verdict(), verdict);
         }
     }

@@ -4,7 +4,7 @@ use super::judge;
 #[cfg(doc)]
 use crate::error::Kind;
 use crate::http::{BodyError, find};
-use crate::verdict::{Classified, Verdict};
+use crate::verdict::{Classified, Ruling, Verdict};
 
 /// What a request through a chain ends with if there is no response: [`steadfast::Error`](crate::error::Error) around
 /// [`reqwest::Error`].
@@ -36,7 +36,7 @@ impl From<reqwest::Error> for Error {
         let guard = find::<BodyError>(&error).map(|guard| (guard.kind(), guard.attempts()));
         let verdict = judge::error(&error);
         let mut restored = Error::failed(error);
-        restored.set_verdict(verdict);
+        restored.set_ruling(Ruling::of(verdict));
         if let Some((kind, attempts)) = guard {
             restored.set_kind(kind);
             restored.set_attempts(attempts);

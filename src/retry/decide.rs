@@ -71,6 +71,7 @@ impl Retry {
     }
 
     /// The wait before the next try, or what forbids one.
+    #[inline(always)]
     fn wait<E>(&self, tries: &Tries<'_, E>, verdict: Verdict) -> Result<Duration, Limit> {
         let call = tries.call;
         let core = call.scope().core;
@@ -119,11 +120,19 @@ impl Retry {
         std::ptr::from_ref(self).addr()
     }
 
+    #[inline]
     fn announce<T, E: std::fmt::Debug>(&self, call: Call<'_, E>, delay: Duration, outcome: &Outcome<T, E>) {
-        let ruling = outcome.ruling;
-        call.emit(|| What::RetryScheduled { delay, verdict: ruling.verdict() });
+        if call.is_observed() || self.on_retry.is_some() {
+            self.announce_slow(call, delay, outcome);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn announce_slow<T, E: std::fmt::Debug>(&self, call: Call<'_, E>, delay: Duration, outcome: &Outcome<T, E>) {
+        let verdict = outcome.verdict();
+        call.emit(|| What::RetryScheduled { delay, verdict });
         if let Some(on_retry) = &self.on_retry {
-            let verdict = ruling.verdict();
             let error = outcome.result.as_ref().err().and_then(Error::last);
             let error = error.map(|error| error as &dyn std::fmt::Debug);
             let elapsed = call.scope().core.elapsed();
@@ -132,13 +141,14 @@ impl Retry {
     }
 
     /// Moves the error to the run, which may need it, and keeps the value for the operation to give up.
+    #[inline(always)]
     fn pause<T, E>(&self, call: Call<'_, E>, wait: Duration, outcome: Outcome<T, E>) -> Pause<T> {
         let Outcome { result, ruling, tail } = outcome;
         let (value, error) = match result {
             Ok(value) => (Some(value), None),
             Err(error) => (None, Some(error)),
         };
-        call.frame().go_on_after(ruling.verdict(), error, call.tries(), self.keep_errors);
+        call.frame().go_on_after(ruling, error, call.tries(), self.keep_errors);
         Pause { wait, value, tail }
     }
 }

@@ -164,6 +164,7 @@ where
     }
 
     /// Begins the next try, or ends the run: what has passed by now, and has not when the wait began?
+    #[inline(always)]
     fn go_on(self: Pin<&mut Self>) -> Option<Box<Outcome<T, E>>> {
         let mut this = self.project();
         let call = this.tries.call;

@@ -32,6 +32,7 @@ impl<'run, E> Tries<'run, E> {
 
     /// Draws on the budget for the next try. Only what is started costs: as long as policies have refused every try, what the first
     /// one was given (nothing, or what an outer retry or a hedge has drawn) is good for the next.
+    #[inline(always)]
     pub(super) fn draw(&mut self) -> Result<(), Limit> {
         if !self.has_started() {
             return Ok(());
@@ -50,11 +51,13 @@ impl<'run, E> Tries<'run, E> {
 
     /// Whether the running try has started the operation. (Its number does not tell: another lane of a hedge may be making a try
     /// of the same number.)
+    #[inline]
     fn has_started(&self) -> bool {
         self.call.starts() != self.started
     }
 
     /// The wait is over, and the next try begins.
+    #[inline]
     pub(super) fn go_on(&mut self) {
         self.call = self.call.again();
     }
@@ -87,8 +90,16 @@ impl<'run, E> Tries<'run, E> {
 
     /// The limit that has passed since the wait was found to end in time: a timer may wake a run late, and another lane of a hedge
     /// may have made the attempt that was left.
-    #[cold]
+    #[inline]
     pub(super) fn passed(&self) -> Option<Limit> {
+        let scope = self.call.scope();
+        let is_limited = !(self.until.is_never() && scope.deadline.is_never() && scope.core.is_plain());
+        if is_limited { self.passed_slow() } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn passed_slow(&self) -> Option<Limit> {
         let core = self.call.scope().core;
         if !core.may_start() {
             return Some(Limit::Attempts);

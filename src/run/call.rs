@@ -10,7 +10,7 @@ use crate::clock::{Clock, Deadline, Moment};
 use crate::context::Context;
 use crate::error::{Error, Name};
 use crate::event::What;
-use crate::verdict::Verdict;
+use crate::verdict::Ruling;
 
 /// One try, as policies see it: `Copy`, two words, borrows the run.
 ///
@@ -147,12 +147,12 @@ impl<'run, E> Call<'run, E> {
     }
 
     /// Writes into an error what the run knows so far, for somebody who looks at it before the run has ended.
-    pub(crate) fn describe(&self, error: &mut Error<E>, verdict: Verdict) {
+    pub(crate) fn describe(&self, error: &mut Error<E>, ruling: Ruling) {
         let core = self.scope().core;
         error.set_attempts(core.attempts());
         error.set_name(core.setup.name);
         error.set_elapsed(core.elapsed());
-        error.set_verdict(verdict);
+        error.set_ruling(ruling);
         self.frame.attach_to(error);
     }
 

@@ -7,7 +7,7 @@ use super::Frame;
 use super::flags::SPOKEN;
 use crate::error::Error;
 pub use crate::event::Stopped;
-use crate::verdict::Verdict;
+use crate::verdict::{Ruling, Verdict};
 
 /// What the failed attempts of a run leave behind: the error of the last one, so that whoever ends the run from outside can attach
 /// what the operation has said, and with it what the run has to remember. Empty, and never looked at, in a run whose first attempt
@@ -36,12 +36,12 @@ impl<E> Frame<'_, E> {
         let _dropped_outside_of_the_lock = Error::take_over(&mut self.speak(), Some(error), at, keep);
     }
 
-    /// [`keep`](Frame::keep), where another attempt will be made after one that was worth `verdict`: see [`go_on`](Frame::go_on).
-    pub(crate) fn go_on_after(&self, verdict: Verdict, error: Option<Error<E>>, at: u32, keep: usize) {
+    /// [`keep`](Frame::keep), where another attempt will be made after one that was judged so: see [`go_on`](Frame::go_on).
+    pub(crate) fn go_on_after(&self, ruling: Ruling, error: Option<Error<E>>, at: u32, keep: usize) {
         let mut kept = self.speak();
         let dropped = Error::take_over(&mut kept, error, at, keep);
         if let Some(kept) = &mut *kept {
-            kept.set_verdict(verdict);
+            kept.set_ruling(ruling);
             kept.set_stopped(None);
         }
         drop(kept);
@@ -65,7 +65,7 @@ impl<E> Frame<'_, E> {
 
     /// What the last failed try was worth.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.ask(|kept| kept.judged())
+        self.ask(|kept| kept.ruling().verdict())
     }
 
     /// No further attempt is made.

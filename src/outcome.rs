@@ -1,14 +1,12 @@
 //! How a try ended, as it travels outwards through the policies.
 
-mod ruling;
-
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use self::ruling::{Mark, Ruling};
 use crate::clock::Moment;
 use crate::error::{Error, Kind};
 use crate::verdict::Verdict;
+pub(crate) use crate::verdict::{Mark, Ruling};
 
 /// How a try ended: the result, the one verdict on it, and what travels along.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::verdict::Verdict;
+use super::Verdict;
 
 /// A verdict and a mark in one word: `wait: 59 | mark: 2 | kind: 3`.
 ///
@@ -27,6 +27,8 @@ pub(crate) enum Mark {
 }
 
 impl Ruling {
+    pub(crate) const TRANSIENT: Ruling = Ruling(TRANSIENT);
+
     #[inline]
     pub(crate) fn of(verdict: Verdict) -> Ruling {
         match verdict {
