@@ -172,7 +172,7 @@ fn given_up<E>(frame: &Frame<'_, E>) -> Error<E> {
 #[inline(always)]
 fn begin<E>(core: &Core<'_>, frame: &Frame<'_, E>, check: impl Fn() -> Result<(), ConfigError>) -> Option<Error<E>> {
     let open = core.life().is_none_or(|life| life.is_open());
-    if open && core.is_plain() && check().is_ok() {
+    if open && core.starts_plain() && check().is_ok() {
         return None;
     }
     begin_slow(core, frame, check)

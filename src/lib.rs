@@ -107,14 +107,14 @@ pub mod tower;
     allow(dead_code, unused_imports, reason = "each adapter to HTTP uses a part of it")
 )]
 mod http;
-#[cfg(feature = "tracing")]
-pub mod tracing;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod registry;
 pub mod standard;
 mod blocking;
 pub mod executor;
+#[cfg(feature = "tracing")]
+pub mod tracing;
 mod drive;
 pub mod chain;
 pub mod retry;

@@ -9,7 +9,8 @@
 //!
 //! The span is a child of the one that is current when the run is first polled. The run is polled in it, so whatever the
 //! operation logs belongs to it, and an operation that makes spans of its own makes children. Without a subscriber nothing is
-//! built: the cost of a run is one look at `tracing`'s level.
+//! built: the cost of a run is one look at `tracing`'s level, when it is first polled. (If the executor has other observers too, they
+//! are asked as well.)
 //!
 //! Everything has the target `steadfast`, so `steadfast=debug` is a filter for it.
 //!
@@ -52,11 +53,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::tracing::level_filters::LevelFilter;
 use ::tracing::{Level, Span, event, field, span};
 
 use crate::error::Name;
-use crate::event::{CutOff, Event, Observer, RunEnd, RunId, UnderWay, What};
+use crate::event::{CutOff, Event, Observer, RunEnd, RunId, UnderWay, What, tracing_is_off};
 use crate::snapshot::State;
 use crate::transition::Transition;
 
@@ -102,7 +102,7 @@ impl Observer for Tracing {
     }
 
     fn is_enabled(&self) -> bool {
-        LevelFilter::current() != LevelFilter::OFF
+        !tracing_is_off()
     }
 
     fn span(&self, run: RunId) -> Option<Arc<Span>> {

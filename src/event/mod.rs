@@ -45,6 +45,9 @@ mod what;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "tracing")]
+use ::tracing::level_filters::LevelFilter;
+
 pub use self::run_id::RunId;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub(crate) use self::under_way::UnderWay;
@@ -106,22 +109,47 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Observer for F {
 
 /// The observers of an executor.
 #[derive(Clone, Default)]
-pub(crate) struct Observers(Vec<Arc<dyn Observer>>);
+pub(crate) struct Observers {
+    all: Vec<Arc<dyn Observer>>,
+    /// Whether there are some, and [`tracing_is_off`] says of each that it does not want to see a run.
+    #[cfg(feature = "tracing")]
+    only_tracing: bool,
+}
 
 impl Observers {
+    /// One that is asked whether it wants to see a run.
     pub(crate) fn push(&mut self, observer: Arc<dyn Observer>) {
-        self.0.push(observer);
+        self.all.push(observer);
+        #[cfg(feature = "tracing")]
+        {
+            self.only_tracing = false;
+        }
+    }
+
+    /// One that wants to see a run unless [`tracing_is_off`].
+    #[cfg(feature = "tracing")]
+    pub(crate) fn push_tracing(&mut self, observer: Arc<dyn Observer>) {
+        self.only_tracing |= self.is_empty();
+        self.all.push(observer);
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
+    }
+
+    /// Whether there are some, and none wants to see the run that is about to start, as far as that is known without asking them:
+    /// to ask takes a call through a table, and a shield against panics.
+    #[cfg(feature = "tracing")]
+    #[inline]
+    pub(crate) fn are_idle(&self) -> bool {
+        self.only_tracing && tracing_is_off()
     }
 
     /// Whether one of them wants to see the run that is about to start.
     pub(crate) fn are_enabled(&self) -> bool {
         let mut enabled = false;
-        for observer in &self.0 {
+        for observer in &self.all {
             shielded(|| enabled |= observer.is_enabled());
         }
         enabled
@@ -131,7 +159,7 @@ impl Observers {
     #[cfg(feature = "tracing")]
     pub(crate) fn span(&self, run: RunId) -> Option<Arc<::tracing::Span>> {
         let mut span = None;
-        for observer in &self.0 {
+        for observer in &self.all {
             if span.is_none() {
                 shielded(|| span = observer.span(run));
             }
@@ -140,7 +168,7 @@ impl Observers {
     }
 
     pub(crate) fn tell(&self, event: &Event) {
-        for observer in &self.0 {
+        for observer in &self.all {
             shielded(|| observer.on_event(event));
         }
     }
@@ -148,6 +176,13 @@ impl Observers {
 
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} observers", self.0.len())
+        write!(f, "{} observers", self.all.len())
     }
+}
+
+/// Whether no subscriber of `tracing` wants to see anything, mostly because there is none: one load.
+#[cfg(feature = "tracing")]
+#[inline]
+pub(crate) fn tracing_is_off() -> bool {
+    LevelFilter::current() == LevelFilter::OFF
 }

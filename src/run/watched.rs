@@ -32,11 +32,29 @@ impl Core<'_> {
         Some(Entered(span))
     }
 
+    /// [`is_plain`](Core::is_plain) of a run that is about to start, which it may become now.
+    #[inline]
+    pub(crate) fn starts_plain(&self) -> bool {
+        let is_plain = self.is_plain();
+        #[cfg(feature = "tracing")]
+        let is_plain = is_plain || self.becomes_plain();
+        is_plain
+    }
+
+    #[cfg(feature = "tracing")]
+    #[inline]
+    fn becomes_plain(&self) -> bool {
+        let is_plain = self.setup.observers.are_idle() && self.context.is_plain();
+        if is_plain {
+            self.flags.set(PLAIN);
+        }
+        is_plain
+    }
+
     /// The run starts.
     #[cold]
     pub(crate) fn begin(&self) {
-        let observers = &self.setup.observers;
-        if !observers.is_empty() && observers.are_enabled() {
+        if !self.is_plain() && self.setup.observers.are_enabled() {
             self.flags.set_run(Some(RunId::next()));
             self.tell(1, 0, None, || What::RunStarted);
         } else if self.context.is_plain() {
