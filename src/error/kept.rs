@@ -7,8 +7,10 @@ use super::stopped::Stopped;
 use super::{Error, Inner};
 use crate::verdict::Ruling;
 
-/// What a run remembers beside the last error of its operation. Most runs have nothing of it.
+/// What few errors have, and what their runs remember beside.
 pub(super) struct Memo<E> {
+    /// What a fallback was to replace, whose own error this is.
+    pub(super) original: Option<Error<E>>,
     /// Errors before the last one, oldest first, if a retry keeps them.
     pub(super) history: Option<Vec<E>>,
     /// How many errors a retry keeps, the last one included; at least 1 where there is a history.
@@ -103,7 +105,7 @@ impl<E> Error<E> {
         kept.0.at = at;
         kept.0.stopped = stopped;
         kept.0.last = last.and_then(&mut map);
-        kept.0.memo = memo.map(|memo| memo.map(|history| history.into_iter().filter_map(&mut map).collect()));
+        kept.0.memo = memo.map(|memo| memo.map(None, |history| history.into_iter().filter_map(&mut map).collect()));
         kept
     }
 
@@ -128,6 +130,12 @@ impl<E> Error<E> {
             self.0.last = last;
         }
         self.memo().history = Some(history);
+    }
+
+    /// The same error as that of a fallback which was to replace `original`.
+    pub(crate) fn instead_of(mut self, original: Error<E>) -> Error<E> {
+        self.memo().original = Some(original);
+        self
     }
 
     /// Counts one more error for the `attempts_for` at `address`, and says how many it has seen.
@@ -168,9 +176,14 @@ impl<E> Error<E> {
 }
 
 impl<E> Memo<E> {
-    pub(super) fn map<F>(self, history: impl FnOnce(Vec<E>) -> Vec<F>) -> Box<Memo<F>> {
-        let Memo { history: errors, keep, waits, counted } = self;
-        Box::new(Memo { history: errors.map(history), keep, waits, counted })
+    pub(super) fn map_each<F>(mut self, f: &mut dyn FnMut(E) -> F) -> Box<Memo<F>> {
+        let original = self.original.take().map(|original| original.map_each(f));
+        self.map(original, |history| history.into_iter().map(f).collect())
+    }
+
+    fn map<F>(self, original: Option<Error<F>>, history: impl FnOnce(Vec<E>) -> Vec<F>) -> Box<Memo<F>> {
+        let Memo { original: _, history: errors, keep, waits, counted } = self;
+        Box::new(Memo { original, history: errors.map(history), keep, waits, counted })
     }
 
     /// Puts the error before the last one into the history, if the last `keep` errors are kept, or as many as were asked for before.
@@ -189,7 +202,7 @@ impl<E> Memo<E> {
 
 impl<E> Default for Memo<E> {
     fn default() -> Memo<E> {
-        Memo { history: None, keep: 0, waits: Vec::new(), counted: Vec::new() }
+        Memo { original: None, history: None, keep: 0, waits: Vec::new(), counted: Vec::new() }
     }
 }
 

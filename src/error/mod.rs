@@ -62,11 +62,8 @@ struct Inner<E> {
     at: u32,
     /// Why the run that keeps this error made no further attempt.
     stopped: Option<Stopped>,
-    /// What few runs have: the errors before `last`, if `Retry::keep_errors` asked, and what the run that keeps this error
-    /// remembers beside.
+    /// What few errors have.
     memo: Option<Box<Memo<E>>>,
-    /// What a fallback was to replace, whose own error this is.
-    original: Option<Error<E>>,
 }
 
 impl<E> Inner<E> {
@@ -78,7 +75,6 @@ impl<E> Inner<E> {
         at: 0,
         stopped: None,
         memo: None,
-        original: None,
     };
 }
 
@@ -144,7 +140,7 @@ impl<E> Error<E> {
     /// The error that a [`fallback`](crate::fallback()) was to replace, if this is the fallback's own.
     #[must_use]
     pub fn original(&self) -> Option<&Error<E>> {
-        self.0.original.as_ref()
+        self.0.memo.as_ref()?.original.as_ref()
     }
 
     /// How many times the operation was started, hedges included.
@@ -266,10 +262,9 @@ impl<E> Error<E> {
     }
 
     fn map_each<F>(self, f: &mut dyn FnMut(E) -> F) -> Error<F> {
-        let Inner { refusal, ruling, last, at, stopped, memo, original } = *self.0;
-        let memo = memo.map(|memo| memo.map(|history| history.into_iter().map(&mut *f).collect()));
-        let original = original.map(|original| original.map_each(f));
-        Error(Box::new(Inner { refusal, ruling, last: last.map(f), at, stopped, memo, original }))
+        let Inner { refusal, ruling, last, at, stopped, memo } = *self.0;
+        let memo = memo.map(|memo| memo.map_each(f));
+        Error(Box::new(Inner { refusal, ruling, last: last.map(f), at, stopped, memo }))
     }
 }
 
@@ -286,12 +281,6 @@ impl<E> Error<E> {
     /// Remembers the judgement, for a chain that has this whole run as its operation.
     pub(crate) fn set_ruling(&mut self, ruling: Ruling) {
         self.0.ruling = ruling;
-    }
-
-    /// The same error as that of a fallback which was to replace `original`.
-    pub(crate) fn instead_of(mut self, original: Error<E>) -> Error<E> {
-        self.0.original = Some(original);
-        self
     }
 
     pub(crate) fn set_attempts(&mut self, attempts: u32) {
@@ -348,7 +337,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
         match (self.last(), self.kind()) {
             (Some(last), Kind::Failed) => {
                 refusal.write_name(f)?;
-                if self.0.original.is_some() {
+                if self.original().is_some() {
                     f.write_str("the fallback failed too: ")?;
                 }
                 write!(f, "{last}")?;

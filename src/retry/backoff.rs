@@ -90,7 +90,6 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// The un-jittered wait before retry `n`, already capped; 1 is the first retry, and 0 counts as 1.
-    #[inline]
     pub(crate) fn delay(&self, n: u32, verdict: &Verdict) -> Duration {
         let n = n.max(1);
         let delay = match &self.backoff {
@@ -108,14 +107,19 @@ impl Schedule {
     ///
     /// `previous` is the wait before this one, zero for the first retry; only decorrelated jitter reads it. `unit` is
     /// uniform in `[0, 1)` and drawn at most once.
+    #[inline]
     pub(crate) fn wait(&self, n: u32, verdict: &Verdict, previous: Duration, unit: impl FnOnce() -> f64) -> Duration {
+        match self.backoff {
+            Backoff::Immediate => Duration::ZERO,
+            _ => self.wait_some(n, verdict, previous, unit),
+        }
+    }
+
+    fn wait_some(&self, n: u32, verdict: &Verdict, previous: Duration, unit: impl FnOnce() -> f64) -> Duration {
         let longest = match self.jitter {
             Jitter::Decorrelated => jitter::decorrelated_longest(self.base, previous).min(self.cap),
             _ => self.delay(n, verdict),
         };
-        if longest.is_zero() {
-            return longest;
-        }
         let kept = longest.saturating_sub(self.max_jitter.unwrap_or(Duration::MAX));
         let shortest = self.jitter.shortest(longest, self.base).max(kept);
         jitter::between(shortest, longest, unit)

@@ -55,7 +55,7 @@ impl Retry {
         };
         self.announce(call, wait, &outcome);
         tries.made = tries.made.saturating_add(1);
-        if self.schedule.jitter == Jitter::Decorrelated {
+        if matches!(self.schedule.jitter, Jitter::Decorrelated) {
             call.frame().set_wait(self.address(), wait);
         }
         ControlFlow::Continue(self.pause(call, wait, outcome))
@@ -78,7 +78,7 @@ impl Retry {
         let unit = || core.rng().unit();
         let asked = |asked: Duration, most: Duration| asked.saturating_add(core.rng().up_to((asked / 10).min(most)));
         // An inner retry begins anew with each try of an outer one.
-        let goes_on = self.schedule.jitter == Jitter::Decorrelated && tries.made > 1;
+        let goes_on = matches!(self.schedule.jitter, Jitter::Decorrelated) && tries.made > 1;
         let before = if goes_on { call.frame().wait_before(self.address()) } else { Duration::ZERO };
         let wait = match verdict {
             Verdict::Throttled { retry_after: Some(pause) } if pause <= self.max_retry_after => {

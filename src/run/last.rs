@@ -37,6 +37,7 @@ impl<E> Frame<'_, E> {
     }
 
     /// [`keep`](Frame::keep), where another attempt will be made after one that was judged so: see [`go_on`](Frame::go_on).
+    #[inline(always)]
     pub(crate) fn go_on_after(&self, ruling: Ruling, error: Option<Error<E>>, at: u32, keep: usize) {
         let mut kept = self.speak();
         let dropped = Error::take_over(&mut kept, error, at, keep);
