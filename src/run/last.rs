@@ -114,19 +114,3 @@ impl<E> Frame<'_, E> {
         if self.has_spoken() { self.last.lock().as_mut().map(look) } else { None }
     }
 }
-
-impl<E> Drop for Last<E> {
-    // Taken out, so that there is nothing left for the compiler to drop where nothing was said.
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Some(error) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            forget(error);
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn forget<E>(error: Error<E>) {
-    drop(error);
-}
