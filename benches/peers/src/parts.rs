@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use steadfast::policy::{Call, Next, Outcome, Policy, Settings};
 use steadfast::{Clock, Executor};
 use tokio::time::sleep;
 
 use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, poll_each};
-use crate::operation::succeed;
+use crate::operation::{Failure, succeed};
 
 pub struct Part {
     pub name: &'static str,
@@ -36,7 +37,6 @@ fn parts() -> Vec<(&'static str, Work)> {
     let (tokio, fast, quanta) = (Clock::tokio(), Clock::fast(), quanta::Clock::new());
     let word = AtomicU64::new(0);
     let mutex = Mutex::new(0_u64);
-    let executor = Executor::builder("peers").build().expect("nothing is set that could be wrong");
     vec![
         ("the loop that measures the parts below it", again(|| 7_u64)),
         ("`Clock::tokio().now()`", again(move || tokio.now())),
@@ -51,11 +51,27 @@ fn parts() -> Vec<(&'static str, Work)> {
         ("a box of 144 bytes, made and dropped", again(|| Box::new(black_box([7_u64; 18])))),
         ("tokio's `Sleep`, made, registered and dropped", again(register_sleep)),
         ("a bare future, polled", Work::new(|_, calls| poll_each(calls, succeed))),
-        (
-            "the same in an executor without policies",
-            Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed()))),
-        ),
+        ("the same in an executor without policies", run(())),
+        ("the same through a policy that does nothing", run(Nothing)),
+        ("the same through three of them", run((Nothing, Nothing, Nothing))),
     ]
+}
+
+fn run(policies: impl Policy<u64, Failure> + 'static) -> Work {
+    let executor = Executor::builder("peers").policies(policies).build().expect("nothing is set that could be wrong");
+    Work::new(move |_, calls| poll_each(calls, || executor.run(|_| succeed())))
+}
+
+/// What a policy costs before it does anything: a future of its own around that of the rest, to set up, to poll and to drop.
+struct Nothing;
+
+impl Settings for Nothing {}
+
+impl<T: Send, E: Send> Policy<T, E> for Nothing {
+    #[inline(always)]
+    fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
+        async move { next.call(call).await }
+    }
 }
 
 /// Does it again and again; what comes of it is shown to a black box, and dropped.
