@@ -155,10 +155,9 @@ impl Breaker {
     /// Admits a call, and says when it began if that matters.
     #[inline]
     fn admit(&self) -> Result<(Ticket, Moment), Rejected> {
-        let core = self.core();
-        match core.pass() {
-            Some(ticket) if self.family().is_in_use() && !core.times_calls() => Ok((ticket, Moment::NEVER)),
-            _ => self.admit_otherwise(),
+        match self.core().pass_at_once() {
+            Some(ticket) => Ok((ticket, Moment::NEVER)),
+            None => self.admit_otherwise(),
         }
     }
 
@@ -167,7 +166,7 @@ impl Breaker {
     fn admit_otherwise(&self) -> Result<(Ticket, Moment), Rejected> {
         self.check().map_err(|config| Rejected::misconfigured(self.name(), config))?;
         let (core, now) = (self.core(), self.now());
-        let timed_from = if core.times_calls() { now } else { Moment::NEVER };
+        let timed_from = if core.needs().start() { now } else { Moment::NEVER };
         match core.try_acquire(|| now, || None) {
             Ok(ticket) => Ok((ticket, timed_from)),
             Err(refused) => Err(Rejected::refused(self.name(), refused)),

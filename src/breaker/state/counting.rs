@@ -29,16 +29,23 @@ impl Core {
         }
     }
 
+    /// Whether the success of a call of a closed breaker has nothing to change: no window counts it, and it ends no row of
+    /// failures.
+    #[inline]
+    pub(crate) fn success_changes_nothing(&self, ticket: Ticket) -> bool {
+        ticket.is_of_no_window() && self.streak.is_over()
+    }
+
     /// Counts the success of a call of a closed breaker, and asks for the time only if it counts by time. If it says no, the rules
     /// have to be [looked at](Core::look_at).
     #[inline]
     pub(crate) fn succeed_quietly(&self, ticket: Ticket, now: impl Fn() -> Moment) -> bool {
-        self.add_success(ticket.word, now) == Recorded::Quietly
+        self.add_success(ticket.word(), now) == Recorded::Quietly
     }
 
     #[cold]
     pub(crate) fn look_at(&self, ticket: Ticket, now: Moment) {
-        self.look(ticket.word, now);
+        self.look(ticket.word(), now);
     }
 
     pub(super) fn count_failure(&self, word: Word, now: Moment) {
@@ -97,9 +104,8 @@ impl Core {
     /// Counts under all rules.
     #[inline]
     fn add_success(&self, word: Word, now: impl Fn() -> Moment) -> Recorded {
-        let streak = self.family.live().streak();
-        if streak.is_set() {
-            self.streak.success(streak.tag(word.generation()));
+        if !self.streak.is_over() {
+            self.end_row(word);
         }
         let in_time = match &self.family.geometry {
             Some(geometry) => self.add_success_in_time(geometry, word, now()),
@@ -107,6 +113,13 @@ impl Core {
         };
         let looks = self.count_window.is_some() && self.add_to_window_of_calls(word, false);
         sum_up(in_time, looks)
+    }
+
+    /// Also a row that no rule counts any more: so it is not found again.
+    #[cold]
+    #[inline(never)]
+    fn end_row(&self, word: Word) {
+        self.streak.success(self.family.live().streak().tag(word.generation()));
     }
 
     // One function that calls no other but at its end: nothing has to be saved around it.
