@@ -242,7 +242,16 @@ impl Breaker {
     /// The time on the breaker's clock, which is bound by this.
     #[inline]
     pub(super) fn now(&self) -> Moment {
-        self.family().clock().map_or_else(|| self.family().bind(Clock::tokio()).now(), Clock::now)
+        match self.family().clock() {
+            Some(clock) => clock.now(),
+            None => self.first_now(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_now(&self) -> Moment {
+        self.family().bind(Clock::tokio()).now()
     }
 
     /// The time, for a look. A breaker that was never used is closed and empty at any time, and stays unbound.
