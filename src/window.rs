@@ -41,34 +41,32 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, nanos};
 use crate::sync::{AtomicU64, Ordering, model_fence};
 
 /// How time is cut into buckets.
 #[derive(Debug)]
 pub(crate) struct Geometry {
-    width: Divisor,
-    buckets: Divisor,
+    width: Width,
+    buckets: Buckets,
 }
 
 impl Geometry {
-    /// `buckets` buckets of `width` each. The owner has checked both; zero is taken as one.
+    /// `buckets` buckets of `width` each. The owner has checked both: 1 to 3,600 of at least a millisecond.
     pub(crate) fn new(buckets: u32, width: Duration) -> Self {
-        let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX);
-        Geometry { width: Divisor::new(width), buckets: Divisor::new(u64::from(buckets)) }
+        Geometry { width: Width::new(nanos(width)), buckets: Buckets::new(u64::from(buckets)) }
     }
 
     /// The bucket in which `generation` counts what happens at `now`.
     #[inline]
     pub(crate) fn bucket(&self, now: Moment, generation: u64) -> Bucket {
-        let tick = self.width.quotient(now.nanos());
-        let slot = self.buckets.remainder(tick);
-        let generations_apart = self.buckets.divisor.wrapping_mul(4).wrapping_mul(generation);
-        Bucket { epoch: tick.wrapping_add(generations_apart) as u32, slot: slot as usize }
+        let tick = self.width.tick(now.nanos());
+        let generations_apart = self.buckets.count.wrapping_mul(4).wrapping_mul(generation);
+        Bucket { epoch: tick.wrapping_add(generations_apart) as u32, slot: self.buckets.slot(tick) as usize }
     }
 
     pub(crate) fn buckets(&self) -> usize {
-        self.buckets.divisor as usize
+        self.buckets.count as usize
     }
 }
 
@@ -299,38 +297,62 @@ fn count_of(word: u64) -> u32 {
     word as u32
 }
 
-/// Exact division by a number that is known in advance, by one or two multiplications.
+/// What a time is divided by to find its tick, as a multiplication and a shift.
 ///
-/// With `r = floor((2⁶⁴ - 1) / d)`, the estimate `n * r / 2⁶⁴` is at most `n / d` and more than `n / d - 1`, so it is
-/// the quotient or one less, and one comparison tells which.
+/// With `2ˢ⁻¹ < w <= 2ˢ` and `m = ceil(2⁶³⁺ˢ / w)`, the product `n * m / 2⁶³⁺ˢ` exceeds `n / w` by less than `n / 2⁶³⁺ˢ`. For
+/// `n < 2⁶³` that is less than `1 / w`, too little to reach the next whole number: the quotient is exact. From `n = 2⁶³` on, after
+/// 292 years, a bucket may begin a nanosecond early. Ticks never fall while the time rises.
 #[derive(Debug)]
-struct Divisor {
-    divisor: u64,
-    reciprocal: u64,
+struct Width {
+    multiplier: u64,
+    /// Beyond the low half of the product.
+    shift: u32,
 }
 
-impl Divisor {
-    fn new(divisor: u64) -> Self {
-        let divisor = divisor.max(1);
-        Divisor { divisor, reciprocal: u64::MAX / divisor }
+impl Width {
+    /// Of so many nanoseconds; of one, whose multiplier does not fit, it is two.
+    fn new(nanos: u64) -> Self {
+        let nanos = nanos.max(2);
+        // `s - 1`.
+        let shift = (nanos - 1).ilog2();
+        let multiplier = (1u128 << (64 + shift)).div_ceil(u128::from(nanos));
+        Width { multiplier: multiplier as u64, shift }
     }
 
     #[inline]
-    fn quotient(&self, value: u64) -> u64 {
-        let estimate = self.estimate(value);
-        estimate + u64::from(value - estimate * self.divisor >= self.divisor)
+    fn tick(&self, nanos: u64) -> u64 {
+        high_half(nanos, self.multiplier) >> self.shift
+    }
+}
+
+/// What a tick is divided by to find its slot, which is the rest: by two multiplications, without the quotient.
+///
+/// With `f = ceil(2⁶⁴ / n)`, the low half of `tick * f` is the fraction of `tick / n` and less than `tick / 2⁶⁴` more. Times `n`
+/// it is the rest, and exact as long as that excess is less than `1 / n`: for `n <= 3,600`, while `tick < 2⁵²`. The ticks of
+/// buckets of a millisecond stay below 2⁴⁵. Whatever the numbers are, it is less than `n`.
+#[derive(Debug)]
+struct Buckets {
+    count: u64,
+    /// Of one bucket it is 2⁶⁴, which wraps to 0, as each rest is.
+    fraction: u64,
+}
+
+impl Buckets {
+    /// So many; zero is taken as one.
+    fn new(count: u64) -> Self {
+        let count = count.max(1);
+        Buckets { count, fraction: (u64::MAX / count).wrapping_add(1) }
     }
 
     #[inline]
-    fn remainder(&self, value: u64) -> u64 {
-        let rest = value - self.estimate(value) * self.divisor;
-        if rest >= self.divisor { rest - self.divisor } else { rest }
+    fn slot(&self, tick: u64) -> u64 {
+        high_half(tick.wrapping_mul(self.fraction), self.count)
     }
+}
 
-    #[inline]
-    fn estimate(&self, value: u64) -> u64 {
-        ((u128::from(value) * u128::from(self.reciprocal)) >> 64) as u64
-    }
+#[inline]
+fn high_half(one: u64, other: u64) -> u64 {
+    ((u128::from(one) * u128::from(other)) >> 64) as u64
 }
 
 /// (The models have few words, since each costs them time.)
@@ -470,16 +492,34 @@ mod tests {
         }
     }
 
+    fn near(value: u64) -> impl Iterator<Item = u64> {
+        (-2..=2).map(move |off| value.wrapping_add_signed(off))
+    }
+
+    fn near_powers_of_two() -> impl Iterator<Item = u64> {
+        (0..64).map(|bit| 1u64 << bit).chain([0, 3, 10, 3_600, 1_000_000, 30 * SECOND]).flat_map(near)
+    }
+
     #[test]
-    fn division_by_multiplication_is_exact() {
-        let near = |value: u64| (-2..=2).map(move |off| value.wrapping_add_signed(off));
-        let powers = || (0..64).map(|bit| 1u64 << bit).chain([0, 3, 10, 3_600, 1_000_000, 30 * SECOND]);
-        for divisor in powers().flat_map(near).filter(|&divisor| divisor != 0) {
-            let fast = Divisor::new(divisor);
-            let multiples = near((u64::MAX / divisor) * divisor).chain(near(divisor.wrapping_mul(12_345)));
-            for value in powers().flat_map(near).chain(multiples) {
-                assert_eq!(fast.quotient(value), value / divisor, "{value} / {divisor}");
-                assert_eq!(fast.remainder(value), value % divisor, "{value} % {divisor}");
+    fn ticks_are_quotients_for_292_years_and_at_most_a_nanosecond_early_later() {
+        for nanos in near_powers_of_two().filter(|&nanos| nanos >= 2) {
+            let width = Width::new(nanos);
+            let multiples = near((u64::MAX / nanos) * nanos).chain(near(nanos.wrapping_mul(12_345)));
+            for now in near_powers_of_two().chain(multiples) {
+                let expected =
+                    if now < 1 << 63 { now / nanos..=now / nanos } else { now / nanos..=now.saturating_add(1) / nanos };
+                assert!(expected.contains(&width.tick(now)), "{now} / {nanos}");
+            }
+        }
+    }
+
+    #[test]
+    fn slots_are_rests() {
+        for count in near_powers_of_two().filter(|count| (1..=3_600).contains(count)).chain(1..100) {
+            let buckets = Buckets::new(count);
+            let multiples = near(((1 << 52) / count) * count).chain(near(count * 12_345));
+            for tick in near_powers_of_two().chain(multiples).filter(|&tick| tick < 1 << 52) {
+                assert_eq!(buckets.slot(tick), tick % count, "{tick} % {count}");
             }
         }
     }

@@ -2,6 +2,7 @@ use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use super::config::BreakerConfig;
+use super::needs::{LiveNeeds, Needs};
 use super::thresholds::{LiveThresholds, Thresholds};
 use crate::clock::Clock;
 use crate::error::ConfigError;
@@ -20,6 +21,8 @@ pub struct Family {
     /// Whether there are many of them, by key, so that each has to be small.
     pub(super) is_keyed: bool,
     live: LiveThresholds,
+    /// Of these, the start changes with the numbers in `live`, and the setup ends with the first use.
+    needs: LiveNeeds,
     /// The configuration. Its rule's numbers are those in `live`; they are changed together, under this lock.
     config: Mutex<Arc<BreakerConfig>>,
     checked: Result<(), ConfigError>,
@@ -42,11 +45,16 @@ impl Family {
 
     fn of(config: BreakerConfig, is_keyed: bool, checked: Result<(), ConfigError>) -> Family {
         let window = config.rule.window_of_time();
+        let needs = Needs::SETUP
+            .and(Needs::START.only_if(config.rule.slow().is_some()))
+            .and(Needs::TIME_WINDOW.only_if(window.is_some()))
+            .and(Needs::CALL_WINDOW.only_if(config.rule.window_of_calls().is_some()));
         Family {
             geometry: window.map(|window| Geometry::new(window.buckets, window.width)),
             count_window: config.rule.window_of_calls().map(|count| count.calls),
             is_keyed,
             live: LiveThresholds::new(&Thresholds::new(&config.rule)),
+            needs: LiveNeeds::new(needs),
             config: Mutex::new(Arc::new(config)),
             checked,
             clock: OnceLock::new(),
@@ -61,6 +69,11 @@ impl Family {
     #[inline]
     pub(super) fn live(&self) -> &LiveThresholds {
         &self.live
+    }
+
+    #[inline]
+    pub(super) fn needs(&self) -> Needs {
+        self.needs.load()
     }
 
     /// The numbers of one version.
@@ -98,6 +111,7 @@ impl Family {
         same_windows(&present, &config)?;
         config.inherit(&present);
         self.live.store(&Thresholds::new(&config.rule));
+        self.needs.set(Needs::START, config.rule.slow().is_some());
         let before = mem::replace(&mut *present, Arc::new(config));
         drop(present);
         // Under no lock: predicates and listeners are the user's, and so is what they own.
@@ -109,15 +123,11 @@ impl Family {
         self.checked.clone()
     }
 
-    /// Whether the settings can work and the clock is known, as it is after the first use.
-    #[inline]
-    pub(super) fn is_in_use(&self) -> bool {
-        self.checked.is_ok() && self.clock.get().is_some()
-    }
-
     /// Binds to `clock`, or says to which one it is bound.
     pub(super) fn bind(&self, clock: Clock) -> &Clock {
-        self.clock.get_or_init(|| clock)
+        let clock = self.clock.get_or_init(|| clock);
+        self.needs.set(Needs::SETUP, self.checked.is_err());
+        clock
     }
 
     #[inline]

@@ -155,10 +155,9 @@ impl Breaker {
     /// Admits a call, and says when it began if that matters.
     #[inline]
     fn admit(&self) -> Result<(Ticket, Moment), Rejected> {
-        let core = self.core();
-        match core.pass() {
-            Some(ticket) if self.family().is_in_use() && !core.times_calls() => Ok((ticket, Moment::NEVER)),
-            _ => self.admit_otherwise(),
+        match self.core().pass_at_once() {
+            Some(ticket) => Ok((ticket, Moment::NEVER)),
+            None => self.admit_otherwise(),
         }
     }
 
@@ -167,7 +166,7 @@ impl Breaker {
     fn admit_otherwise(&self) -> Result<(Ticket, Moment), Rejected> {
         self.check().map_err(|config| Rejected::misconfigured(self.name(), config))?;
         let (core, now) = (self.core(), self.now());
-        let timed_from = if core.times_calls() { now } else { Moment::NEVER };
+        let timed_from = if core.needs().start() { now } else { Moment::NEVER };
         match core.try_acquire(|| now, || None) {
             Ok(ticket) => Ok((ticket, timed_from)),
             Err(refused) => Err(Rejected::refused(self.name(), refused)),
@@ -243,7 +242,16 @@ impl Breaker {
     /// The time on the breaker's clock, which is bound by this.
     #[inline]
     pub(super) fn now(&self) -> Moment {
-        self.family().clock().map_or_else(|| self.family().bind(Clock::tokio()).now(), Clock::now)
+        match self.family().clock() {
+            Some(clock) => clock.now(),
+            None => self.first_now(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_now(&self) -> Moment {
+        self.family().bind(Clock::tokio()).now()
     }
 
     /// The time, for a look. A breaker that was never used is closed and empty at any time, and stays unbound.

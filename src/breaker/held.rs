@@ -48,13 +48,14 @@ impl<'a, 'run, E> Held<'a, 'run, E> {
     ) -> Result<Call<'run, E>, TurnedAway<E>> {
         let (breaker, call) = (self.breaker, self.call);
         let core = breaker.core();
-        if core.times_calls() {
+        let needs = core.needs();
+        if needs.start() {
             self.timed_from = call.now();
-        } else if core.counts_by_time() {
+        } else if needs.time_window() {
             // The end alone counts; but the time that the run takes begins here.
             let _began = call.now();
         }
-        self.ticket = match core.pass() {
+        self.ticket = match core.pass(needs) {
             Some(ticket) => ticket,
             None => acquire_otherwise(breaker, call, inner_limit)?,
         };

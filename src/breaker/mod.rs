@@ -18,6 +18,7 @@ mod handle;
 mod held;
 mod keyed;
 mod listeners;
+mod needs;
 mod open_time;
 mod permit;
 mod rule;

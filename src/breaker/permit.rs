@@ -40,11 +40,9 @@ impl<B: Borrow<Breaker>> Permit<B> {
     #[inline(always)]
     pub fn success(mut self) {
         let ticket = mem::replace(&mut self.ticket, Ticket::SETTLED);
-        let (breaker, timed_from) = (self.breaker.borrow(), self.timed_from);
-        if !ticket.is_of_closed() || !timed_from.is_never() {
-            settle_now(breaker, ticket, End::Success, timed_from);
-        } else if !breaker.core().succeed_quietly(ticket, || breaker.now()) {
-            breaker.core().look_at(ticket, breaker.now());
+        let breaker = self.breaker.borrow();
+        if !breaker.core().success_changes_nothing(ticket) {
+            succeed_now(breaker, ticket, self.timed_from);
         }
     }
 
@@ -153,6 +151,22 @@ impl fmt::Display for Rejected {
 
 /// Without a source: `Display` shows the setting that was refused, see [`config`](Rejected::config).
 impl std::error::Error for Rejected {}
+
+// One call, so that nothing has to be saved for a second one.
+#[inline(never)]
+fn succeed_now(breaker: &Breaker, ticket: Ticket, timed_from: Moment) {
+    if !ticket.is_of_closed() || !timed_from.is_never() {
+        settle_now(breaker, ticket, End::Success, timed_from);
+    } else if !breaker.core().succeed_quietly(ticket, || breaker.now()) {
+        look_now(breaker, ticket);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_now(breaker: &Breaker, ticket: Ticket) {
+    breaker.core().look_at(ticket, breaker.now());
+}
 
 // Of a permit the parts: a function that sees the whole one keeps it in memory, and it is moved there and back.
 #[cold]

@@ -20,6 +20,8 @@
 //!   about to be stored: the call is refused a moment early, by a breaker that refuses a moment later.
 //! * `until` and `span` are `Relaxed` themselves. They can only refuse: where they are over, the lock decides again.
 //! * Closed calls publish nothing and read nothing through `state`; half-open is entirely under the lock.
+//! * What a closed call needs besides ([`super::needs`]) is loaded next to `state` and need not fit it: the windows never change,
+//!   and whether calls are timed is a setting, which holds from one moment or another.
 //! * Under the lock, `state` is read `Relaxed`: all its writers held the lock.
 //!
 //! # Thresholds that change
@@ -31,8 +33,8 @@
 //!
 //! # Cost
 //!
-//! A closed call is one load when it is admitted, and when it succeeds one compare-and-swap and a few loads for a window of
-//! time, one load for a consecutive rule. A refusal by an open breaker is three loads and a count. Whatever changes the
+//! A closed call is two loads when it is admitted, the state and what the call needs besides, and when it succeeds one
+//! compare-and-swap and a few loads for a window of time, one load for a consecutive rule. A refusal by an open breaker is three loads and a count. Whatever changes the
 //! state is out of line, and only there are listeners thought of: the thread that made a change delivers it after it
 //! has left the lock, so callers of the core never have to. What a breaker needs only once it has opened is made then.
 
@@ -53,6 +55,7 @@ use super::config::BreakerConfig;
 use super::count_window::CountWindow;
 use super::family::Family;
 use super::half_open::{Admission, HalfOpen, Step};
+use super::needs::Needs;
 use super::streak::Streak;
 use super::tally::Tally;
 use super::ticket::{End, Kind, Refused, Ticket, Word};
@@ -96,7 +99,7 @@ impl Core {
         now: impl FnOnce() -> Moment,
         inner_limit: impl FnOnce() -> Option<Duration>,
     ) -> Result<Ticket, Refused> {
-        if let Some(ticket) = self.pass() {
+        if let Some(ticket) = self.pass(self.needs()) {
             return Ok(ticket);
         }
         let now = now();
@@ -107,11 +110,18 @@ impl Core {
         Ok(ticket)
     }
 
-    /// Admits a call if the breaker is simply closed.
+    /// Admits a call with these needs if the breaker is simply closed.
     #[inline]
-    pub(crate) fn pass(&self) -> Option<Ticket> {
-        let word = self.word();
-        word.is_closed().then_some(Ticket { word })
+    pub(crate) fn pass(&self, needs: Needs) -> Option<Ticket> {
+        let ticket = Ticket::new(self.word(), needs);
+        ticket.is_of_closed().then_some(ticket)
+    }
+
+    /// Admits a call if the breaker is simply closed and in use, and it does not matter when the call starts.
+    #[inline]
+    pub(crate) fn pass_at_once(&self) -> Option<Ticket> {
+        let ticket = self.ticket(self.word());
+        ticket.is_of_closed_at_once().then_some(ticket)
     }
 
     /// Takes in how the call of `ticket` ended. The end of a call that was admitted in an earlier state changes
@@ -120,8 +130,8 @@ impl Core {
     /// `now` is when it ended. For a success it may be somewhat earlier: it only names the bucket.
     #[inline]
     pub(crate) fn settle(&self, ticket: Ticket, end: End, now: Moment) {
-        if end == End::Success && ticket.word.is_closed() {
-            self.count_success(ticket.word, || now);
+        if end == End::Success && ticket.is_of_closed() {
+            self.count_success(ticket.word(), || now);
         } else {
             self.settle_otherwise(ticket, end, now);
         }
@@ -132,10 +142,10 @@ impl Core {
     pub(crate) fn settle_slow(&self, ticket: Ticket, end: End, now: Moment) {
         match end {
             End::Success if ticket.is_trial() => self.settle_otherwise(ticket, End::Failure, now),
-            End::Success | End::Failure if ticket.word.kind().counts() => {
-                self.count_slow(ticket.word, end == End::Failure, now);
+            End::Success | End::Failure if ticket.word().kind().counts() => {
+                self.count_slow(ticket.word(), end == End::Failure, now);
             }
-            End::Abandoned | End::LostRace if ticket.word.kind().counts() => self.count_given_up(ticket.word, now),
+            End::Abandoned | End::LostRace if ticket.word().kind().counts() => self.count_given_up(ticket.word(), now),
             _ => self.settle_otherwise(ticket, end, now),
         }
     }
@@ -148,14 +158,14 @@ impl Core {
         };
         if ticket.is_trial() {
             self.settle_trial(ticket, counted, now);
-        } else if ticket.word.kind().counts() {
+        } else if ticket.word().kind().counts() {
             match counted {
-                End::Success => self.count_success(ticket.word, || now),
-                End::Failure => self.count_failure(ticket.word, now),
+                End::Success => self.count_success(ticket.word(), || now),
+                End::Failure => self.count_failure(ticket.word(), now),
                 End::Throttled(_) | End::Nothing | End::Abandoned | End::LostRace => {}
             }
             if let End::Throttled(Some(wait)) = end {
-                self.pause(ticket.word, wait, now);
+                self.pause(ticket.word(), wait, now);
             }
         }
     }
@@ -174,20 +184,14 @@ impl Core {
     pub(crate) fn record(&self, end: End, now: Moment) {
         let word = self.word();
         if word.kind().counts() {
-            self.settle(Ticket { word }, end, now);
+            self.settle(self.ticket(word), end, now);
         }
     }
 
-    /// Whether it matters how long calls take.
+    /// What calls need now that are let through while it is closed.
     #[inline]
-    pub(crate) fn times_calls(&self) -> bool {
-        self.family.live().slow_call().is_some()
-    }
-
-    /// Whether calls are counted in a window of time.
-    #[inline]
-    pub(crate) fn counts_by_time(&self) -> bool {
-        self.family.geometry.is_some()
+    pub(crate) fn needs(&self) -> Needs {
+        self.family.needs()
     }
 
     #[cold]
@@ -202,6 +206,11 @@ impl Core {
     #[inline]
     fn word(&self) -> Word {
         Word(self.state.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn ticket(&self, word: Word) -> Ticket {
+        Ticket::new(word, self.needs())
     }
 
     /// For holders of the lock, who cannot be overtaken by a change of state.
@@ -231,7 +240,7 @@ impl Core {
         let rare = self.rare();
         match word.kind() {
             Kind::Open | Kind::Paused if rare.until() > now => return Err(self.refuse(word, rare.time_left(now))),
-            Kind::MetricsOnly | Kind::Disabled => return Ok(Ticket { word }),
+            Kind::MetricsOnly | Kind::Disabled => return Ok(self.ticket(word)),
             Kind::Isolated => return Err(self.refuse(word, None)),
             _ => {}
         }
@@ -249,7 +258,7 @@ impl Core {
         loop {
             let word = self.word_locked(cold);
             match word.kind() {
-                Kind::Closed | Kind::MetricsOnly | Kind::Disabled => return Ok(Ticket { word }),
+                Kind::Closed | Kind::MetricsOnly | Kind::Disabled => return Ok(self.ticket(word)),
                 Kind::Isolated => return Err(self.refuse(word, None)),
                 Kind::Open | Kind::Paused if rare.until() > now => return Err(self.refuse(word, rare.time_left(now))),
                 Kind::Paused => self.state.store(word.within(Kind::Closed).0, Ordering::Release),
@@ -258,7 +267,7 @@ impl Core {
                     cold.half_open = HalfOpen::new();
                 }
                 Kind::HalfOpen => match cold.half_open.admit(config, now) {
-                    Admission::Trial => return Ok(Ticket { word }),
+                    Admission::Trial => return Ok(self.ticket(word)),
                     Admission::Refused(retry_after) => return Err(self.refuse(word, retry_after)),
                     Admission::Expired(expiry) => self.open(cold, config, Cause::TrialExpired, expiry, now),
                     Admission::Decided(step) => self.follow(cold, config, step, now),
@@ -277,7 +286,7 @@ impl Core {
         unwinding.ticket = None;
         let config = self.family.config();
         let mut cold = self.cold();
-        if self.word_locked(&cold) == ticket.word {
+        if self.word_locked(&cold) == ticket.word() {
             cold.half_open.extend(now + config.time_for_trial(limit));
         }
     }
@@ -295,7 +304,7 @@ impl Core {
     fn settle_trial(&self, ticket: Ticket, end: End, now: Moment) {
         let config = self.family.config();
         let mut cold = self.cold();
-        if self.word_locked(&cold) == ticket.word {
+        if self.word_locked(&cold) == ticket.word() {
             let step = cold.half_open.settle(&config, end, now);
             self.follow(&mut cold, &config, step, now);
         }

@@ -2,7 +2,8 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Failures in a row: one word, `generation: 32 | failures: 32`.
 ///
-/// A success reads the word and writes only if there are failures to forget, so a healthy breaker shares no writes. The
+/// A success reads the word and writes only if there are failures to forget, so a healthy breaker shares no writes. It forgets
+/// those of an earlier generation too, though they count no more: so it finds none the next time. The
 /// generation in the word makes a later closed period start at zero without a reset, and keeps verdicts of an earlier
 /// one out: they find a newer generation and leave it alone, or write an older one, which the later period ignores.
 /// (Generations are compared in 32 bits with the half-range rule; 2³¹ changes of state do not fit into a permit's
@@ -17,12 +18,21 @@ impl Streak {
         Streak(AtomicU64::new(0))
     }
 
-    /// Ends the row.
+    /// Whether there is no row that a success would end.
     #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        failures_of(self.0.load(Ordering::Relaxed)) == 0
+    }
+
+    /// Ends the row.
+    #[cold]
     pub(super) fn success(&self, generation: u64) {
-        let seen = self.0.load(Ordering::Relaxed);
-        if failures_of(seen) != 0 {
-            self.forget(seen, generation);
+        let mut seen = self.0.load(Ordering::Relaxed);
+        while age(seen, generation) >= 0 && failures_of(seen) != 0 {
+            match self.swap(seen, pack(generation, 0)) {
+                Ok(_) => return,
+                Err(newer) => seen = newer,
+            }
         }
     }
 
@@ -50,16 +60,6 @@ impl Streak {
 
     pub(super) fn was_used(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
-    }
-
-    #[cold]
-    fn forget(&self, mut seen: u64, generation: u64) {
-        while age(seen, generation) == 0 && failures_of(seen) != 0 {
-            match self.swap(seen, pack(generation, 0)) {
-                Ok(_) => return,
-                Err(newer) => seen = newer,
-            }
-        }
     }
 
     fn swap(&self, seen: u64, next: u64) -> Result<u64, u64> {
@@ -91,6 +91,15 @@ mod tests {
         assert_eq!([streak.failure(0), streak.failure(0)], [1, 2]);
         streak.success(0);
         assert_eq!(streak.failure(0), 1);
+    }
+
+    #[test]
+    fn a_success_finds_no_row_of_an_earlier_generation_twice() {
+        let streak = Streak::new();
+        streak.failure(0);
+        streak.success(3);
+        assert!(streak.is_over());
+        assert_eq!((streak.failure(0), streak.failure(3)), (0, 1));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
+use super::needs::Needs;
 use super::transition::State;
 use crate::error;
 use crate::verdict::Verdict;
 
-/// A breaker's state in one word: `generation: 61 | kind: 3`.
+/// A breaker's state in one word: `generation: 57 | nothing: 4 | kind: 3`. (Tickets use what is free.)
 ///
 /// Every change of state raises the generation, so no word ever comes back, and a verdict whose generation is the present
 /// one is of the present period. A pause is no change of state: it turns `Closed` into `Paused` and back within one
@@ -53,7 +54,7 @@ impl Word {
 
     #[inline]
     pub(super) fn generation(self) -> u64 {
-        self.0 >> KIND_WIDTH
+        self.0 >> GENERATION
     }
 
     /// Whether no change of state lies between the two words.
@@ -64,12 +65,12 @@ impl Word {
 
     /// The word of `kind` in the next generation.
     pub(super) fn next(self, kind: Kind) -> Word {
-        Word((self.generation() + 1) << KIND_WIDTH | kind as u64)
+        Word((self.generation() + 1) << GENERATION | kind as u64)
     }
 
     /// The word of `kind` in the same generation.
     pub(super) fn within(self, kind: Kind) -> Word {
-        Word(self.generation() << KIND_WIDTH | kind as u64)
+        Word(self.generation() << GENERATION | kind as u64)
     }
 }
 
@@ -96,32 +97,53 @@ impl Kind {
     }
 }
 
-/// The admission of one call: the word under which it was admitted.
+/// The admission of one call: the word under which it was admitted, and in the bits that a word leaves free what the call
+/// needs.
 ///
 /// To be settled exactly once, which is for its holder to see to; a ticket that is never settled costs a half-open
 /// breaker one place until the trial deadline and nothing in the other states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
-    pub(super) word: Word,
-}
+pub(crate) struct Ticket(u64);
 
 impl Ticket {
     /// For who has none yet.
-    pub(crate) const NONE: Ticket = Ticket { word: Word::FIRST };
+    pub(crate) const NONE: Ticket = Ticket(Word::FIRST.0);
 
     /// For who has settled the one that was held: of a kind that no breaker has.
-    pub(crate) const SETTLED: Ticket = Ticket { word: Word(KIND_BITS) };
+    pub(crate) const SETTLED: Ticket = Ticket(KIND_BITS);
+
+    #[inline]
+    pub(super) fn new(word: Word, needs: Needs) -> Ticket {
+        Ticket(word.0 | needs.0)
+    }
+
+    #[inline]
+    pub(super) fn word(self) -> Word {
+        Word(self.0 & !NEEDS_BITS)
+    }
 
     /// Whether the breaker was simply closed.
     #[inline]
     pub(crate) fn is_of_closed(self) -> bool {
-        self.word.is_closed()
+        self.word().is_closed()
+    }
+
+    /// Whether the breaker was simply closed and in use, and it does not matter how long the call takes.
+    #[inline]
+    pub(super) fn is_of_closed_at_once(self) -> bool {
+        self.0 & (KIND_BITS | Needs::SETUP.and(Needs::START).0) == 0
+    }
+
+    /// Whether the breaker was simply closed, and no window counts the call, by whatever time.
+    #[inline]
+    pub(super) fn is_of_no_window(self) -> bool {
+        self.0 & (KIND_BITS | NEEDS_BITS) == 0
     }
 
     /// Whether the call is a trial of a half-open breaker.
     #[inline]
     pub(crate) fn is_trial(self) -> bool {
-        !self.word.is_closed() && self.word.kind() == Kind::HalfOpen
+        !self.is_of_closed() && self.word().kind() == Kind::HalfOpen
     }
 }
 
@@ -169,5 +191,7 @@ impl End {
     }
 }
 
-const KIND_WIDTH: u32 = 3;
+pub(super) const KIND_WIDTH: u32 = 3;
 const KIND_BITS: u64 = (1 << KIND_WIDTH) - 1;
+const NEEDS_BITS: u64 = ((1 << Needs::WIDTH) - 1) << KIND_WIDTH;
+const GENERATION: u32 = KIND_WIDTH + Needs::WIDTH;

@@ -250,6 +250,27 @@ fn a_permit_that_borrows_ends_a_call_as_one_that_is_owned() {
 }
 
 #[test]
+fn a_call_is_timed_if_it_mattered_when_it_began_how_long_it_takes() {
+    let quick = || BreakerConfig::default().rule(TripRule::failure_rate(1.0));
+    let slow = || quick().rule(TripRule::failure_rate(1.0).or(TripRule::slow_rate(1.0).slow_call(secs(2))));
+    let bench = Bench::closed(quick());
+    let slow_calls_after = |before: BreakerConfig, under_way: BreakerConfig| {
+        bench.breaker.reset();
+        bench.breaker.reconfigure(before).unwrap();
+        let permit = bench.breaker.try_acquire_ref().unwrap();
+        bench.breaker.reconfigure(under_way).unwrap();
+        bench.clock.advance(secs(3));
+        permit.success();
+        let counts = bench.breaker.counts();
+        (counts.calls, counts.slow)
+    };
+    assert_eq!(slow_calls_after(quick(), quick()), (1, 0));
+    assert_eq!(slow_calls_after(quick(), slow()), (1, 0), "a rule is for calls that begin after it");
+    assert_eq!(slow_calls_after(slow(), slow()), (1, 1));
+    assert_eq!(slow_calls_after(slow(), quick()), (1, 0), "no rule, no slow calls");
+}
+
+#[test]
 fn both_sorts_of_permit_are_refused_alike() {
     let bench = Bench::open(consecutive(1));
     assert_eq!(bench.breaker.try_acquire().unwrap_err(), bench.breaker.try_acquire_ref().unwrap_err());

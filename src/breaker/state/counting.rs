@@ -29,16 +29,23 @@ impl Core {
         }
     }
 
+    /// Whether the success of a call of a closed breaker has nothing to change: no window counts it, and it ends no row of
+    /// failures.
+    #[inline]
+    pub(crate) fn success_changes_nothing(&self, ticket: Ticket) -> bool {
+        ticket.is_of_no_window() && self.streak.is_over()
+    }
+
     /// Counts the success of a call of a closed breaker, and asks for the time only if it counts by time. If it says no, the rules
     /// have to be [looked at](Core::look_at).
     #[inline]
     pub(crate) fn succeed_quietly(&self, ticket: Ticket, now: impl Fn() -> Moment) -> bool {
-        self.add_success(ticket.word, now) == Recorded::Quietly
+        self.add_success(ticket.word(), now) == Recorded::Quietly
     }
 
     #[cold]
     pub(crate) fn look_at(&self, ticket: Ticket, now: Moment) {
-        self.look(ticket.word, now);
+        self.look(ticket.word(), now);
     }
 
     pub(super) fn count_failure(&self, word: Word, now: Moment) {
@@ -97,33 +104,50 @@ impl Core {
     /// Counts under all rules.
     #[inline]
     fn add_success(&self, word: Word, now: impl Fn() -> Moment) -> Recorded {
-        let streak = self.family.live().streak();
-        if streak.is_set() {
-            self.streak.success(streak.tag(word.generation()));
+        if !self.streak.is_over() {
+            self.end_row(word);
         }
-        let in_time = match &self.family.geometry {
+        match &self.family.geometry {
             Some(geometry) => self.add_success_in_time(geometry, word, now()),
-            None => Recorded::Quietly,
-        };
-        let looks = self.count_window.is_some() && self.add_to_window_of_calls(word, false);
-        sum_up(in_time, looks)
+            None => self.add_success_in_calls(word, Recorded::Quietly),
+        }
     }
 
+    /// Also a row that no rule counts any more: so it is not found again.
+    #[cold]
+    #[inline(never)]
+    fn end_row(&self, word: Word) {
+        self.streak.success(self.family.live().streak().tag(word.generation()));
+    }
+
+    /// Counts in the window of time, and in the window of calls if there is one too.
     // One function that calls no other but at its end: nothing has to be saved around it.
     #[inline(never)]
     fn add_success_in_time(&self, geometry: &Geometry, word: Word, now: Moment) -> Recorded {
         let bucket = geometry.bucket(now, word.generation());
         match self.tally.success_in_present(bucket, self.family.live().version()) {
-            Ok(recorded) => recorded,
+            Ok(recorded) => self.add_success_in_calls(word, recorded),
             Err(undone) => self.add_success_otherwise(geometry, word, now, undone),
         }
+    }
+
+    #[inline]
+    fn add_success_in_calls(&self, word: Word, in_time: Recorded) -> Recorded {
+        if self.count_window.is_none() { in_time } else { self.add_success_to_window_of_calls(word, in_time) }
+    }
+
+    #[inline(never)]
+    fn add_success_to_window_of_calls(&self, word: Word, in_time: Recorded) -> Recorded {
+        sum_up(in_time, self.add_to_window_of_calls(word, false))
     }
 
     #[cold]
     #[inline(never)]
     fn add_success_otherwise(&self, geometry: &Geometry, word: Word, now: Moment, undone: Undone) -> Recorded {
         let place = self.place_in(geometry, word, now);
-        self.tally.success_otherwise(place, undone, self.family.live().version(), || self.is_current(word))
+        let is_current = || self.is_current(word);
+        let in_time = self.tally.success_otherwise(place, undone, self.family.live().version(), is_current);
+        self.add_success_in_calls(word, in_time)
     }
 
     /// Counts under all rules before any of them decides, so that a transition shows the failure that caused it.

@@ -130,7 +130,7 @@ impl Pair {
 
     fn settle(&mut self, index: usize, end: End, slow: bool) {
         let (ticket, admitted) = self.running.swap_remove(index);
-        let slow = slow && self.core.times_calls();
+        let slow = slow && self.core.needs().start();
         if slow {
             self.core.settle_slow(ticket, end, self.moment());
         } else {
