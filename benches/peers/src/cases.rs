@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
-use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, count_instructions, enter_runtime, heap_of};
-use crate::parts::{self, Part};
+use crate::harness::{
+    Answers, Cost, Effort, Group, Subject, Threads, Work, count_instructions, enter_runtime, heap_of,
+};
+use crate::parts::{Part, Parts};
 use crate::peers::{Can, Peer, all};
 use crate::rollover::{self, Rolled};
 
@@ -68,13 +70,12 @@ pub fn measure(effort: Effort, filter: &str) -> Results {
     let peers = all();
     let threads = Threads::start(2);
     let cases: Vec<_> = CASES.into_iter().filter(|case| case.name.contains(filter)).collect();
-    let groups = cases.chunk_by(|a, b| a.group == b.group);
-    let timed = groups.flat_map(|group| time(group, &peers, &threads, effort)).collect();
+    let cases: Vec<_> =
+        cases.chunk_by(|a, b| a.group == b.group).map(|group| Cases::set_up(group, &peers, &threads)).collect();
+    let (timed, parts) = time(cases, &threads, effort);
     let rolled = if rollover::NAME.contains(filter) { roll(&threads, effort) } else { Vec::new() };
     let quantities = QUANTITIES.into_iter().filter(|quantity| quantity.name.contains(filter));
     let counted = quantities.flat_map(|quantity| weigh(quantity, &peers)).collect();
-    say("parts");
-    let parts = parts::measure(&threads, effort);
     Results { effort, load, timed, rolled, counted, parts }
 }
 
@@ -97,23 +98,48 @@ pub fn count(case: &str, peer: &str, calls: u64) -> Can<()> {
     Ok(())
 }
 
+/// All cases and the parts, in several passes.
+fn time(mut cases: Vec<Cases>, threads: &Threads, effort: Effort) -> (Vec<Timed>, Vec<Part>) {
+    let mut parts = Parts::set_up(threads);
+    for pass in 1..=effort.passes {
+        say(&format!("pass {pass} of {}", effort.passes));
+        for group in cases.iter_mut().map(|cases| &mut cases.group).chain([&mut parts.group]) {
+            group.pass(threads, effort.rounds);
+        }
+    }
+    (cases.into_iter().flat_map(|cases| cases.timed(threads)).collect(), parts.costs(threads))
+}
+
 /// Cases of one group are compared with each other too, and one thread with two, so they take turns as well.
-fn time(cases: &[&'static Case], peers: &[Box<dyn Peer>], threads: &Threads, effort: Effort) -> Vec<Timed> {
-    say(cases[0].group);
-    let mut timed = Vec::new();
-    let mut subjects = Vec::new();
-    for (case, peer) in cases.iter().flat_map(|case| peers.iter().map(move |peer| (*case, peer.as_ref()))) {
-        let costs = both(case, peer).map(|both| {
-            subjects.extend(both);
-            [Cost::default(); 2]
-        });
-        timed.push(Timed { case, peer: peer.name(), costs });
+struct Cases {
+    group: Group,
+    /// Without the costs of those that can.
+    timed: Vec<Timed>,
+}
+
+impl Cases {
+    fn set_up(cases: &[&'static Case], peers: &[Box<dyn Peer>], threads: &Threads) -> Cases {
+        say(cases[0].group);
+        let mut timed = Vec::new();
+        let mut subjects = Vec::new();
+        for (case, peer) in cases.iter().flat_map(|case| peers.iter().map(move |peer| (*case, peer.as_ref()))) {
+            let costs = both(case, peer).map(|both| {
+                subjects.extend(both);
+                [Cost::default(); 2]
+            });
+            timed.push(Timed { case, peer: peer.name(), costs });
+        }
+        Cases { group: Group::new(subjects, threads), timed }
     }
-    let mut costs = threads.measure(&subjects, effort).into_iter();
-    for both in timed.iter_mut().filter_map(|timed| timed.costs.as_mut().ok()) {
-        both.fill_with(|| costs.next().unwrap_or_default());
+
+    fn timed(self, threads: &Threads) -> Vec<Timed> {
+        let Cases { group, mut timed } = self;
+        let mut costs = group.costs(threads).into_iter();
+        for both in timed.iter_mut().filter_map(|timed| timed.costs.as_mut().ok()) {
+            both.fill_with(|| costs.next().unwrap_or_default());
+        }
+        timed
     }
-    timed
 }
 
 /// One subject for one thread and another for two: what two threads have shared may stay slower, or larger, ever after.

@@ -115,25 +115,73 @@ pub struct Subject {
     pub answers: Answers,
 }
 
-/// How long to measure.
+/// How long to measure: so many passes over everything, each of so many rounds. A machine that is shared has moods of seconds, so
+/// each subject is visited at several times, and its smallest mean comes from the best of them.
 #[derive(Clone, Copy)]
 pub struct Effort {
     pub name: &'static str,
+    pub passes: usize,
     pub rounds: usize,
 }
 
 impl Effort {
-    pub const QUICK: Effort = Effort { name: "quick", rounds: 101 };
-    pub const FULL: Effort = Effort { name: "full", rounds: 501 };
+    pub const QUICK: Effort = Effort { name: "quick", passes: 6, rounds: 31 };
+    pub const FULL: Effort = Effort { name: "full", passes: 12, rounds: 61 };
 }
 
 /// What one subject needs for a call.
 #[derive(Clone, Copy, Default)]
 pub struct Cost {
     pub median_ns: f64,
+    /// The first decile.
+    pub low_ns: f64,
     pub min_ns: f64,
     pub allocations: f64,
     pub bytes: f64,
+}
+
+/// Subjects that are compared with each other, and what was measured so far.
+pub struct Group(Vec<(Subject, Series)>);
+
+/// The mean times of the batches of one subject.
+struct Series {
+    calls: u64,
+    means: Vec<f64>,
+}
+
+impl Group {
+    pub fn new(subjects: Vec<Subject>, threads: &Threads) -> Group {
+        let known = |subject| {
+            let calls = threads.calls_in_a_batch(&subject);
+            (subject, Series { calls, means: Vec::new() })
+        };
+        Group(subjects.into_iter().map(known).collect())
+    }
+
+    /// Each round visits all subjects, beginning one further than the last, so that the mood of the machine hits all alike.
+    pub fn pass(&mut self, threads: &Threads, rounds: usize) {
+        let subjects = self.0.len();
+        for (round, turn) in (0..rounds).flat_map(|round| (0..subjects).map(move |turn| (round, turn))) {
+            let (subject, series) = &mut self.0[(round + turn) % subjects];
+            series.means.push(threads.batch(subject, series.calls));
+        }
+    }
+
+    /// In the order of the subjects.
+    pub fn costs(self, threads: &Threads) -> Vec<Cost> {
+        let cost = |(Subject { work, .. }, Series { calls, mut means })| {
+            means.sort_by(f64::total_cmp);
+            let counted = &threads.run(&work, 1, calls, &What::Allocations)[0];
+            Cost {
+                median_ns: means[means.len() / 2],
+                low_ns: means[means.len() / 10],
+                min_ns: means[0],
+                allocations: counted.allocations as f64 / calls as f64,
+                bytes: counted.bytes as f64 / calls as f64,
+            }
+        };
+        self.0.into_iter().map(cost).collect()
+    }
 }
 
 /// The threads that measure. They live as long as the process, each on a core of its own where the system allows it.
@@ -191,21 +239,6 @@ impl Threads {
         Threads(threads.collect())
     }
 
-    /// Measures all of `subjects`. Each round visits each of them, beginning one further than the last, so that the mood of the
-    /// machine hits all alike.
-    pub fn measure(&self, subjects: &[Subject], effort: Effort) -> Vec<Cost> {
-        let calls: Vec<_> = subjects.iter().map(|subject| self.calls_in_a_batch(subject)).collect();
-        let mut means = vec![Vec::with_capacity(effort.rounds); subjects.len()];
-        for round in 0..effort.rounds {
-            for turn in 0..subjects.len() {
-                let i = (round + turn) % subjects.len();
-                means[i].push(self.batch(&subjects[i], calls[i]));
-            }
-        }
-        let costs = means.into_iter().zip(subjects).zip(calls);
-        costs.map(|((means, subject), calls)| self.cost(means, &subject.work, calls)).collect()
-    }
-
     /// The time of each of so many calls on each thread, in ns.
     pub fn each(&self, subject: &Subject, calls: u64, before: &Before) -> Vec<u64> {
         let Subject { name, work, threads, answers: _ } = subject;
@@ -239,17 +272,6 @@ impl Threads {
         }
         let total: f64 = done.iter().map(|thread| thread.took.as_nanos() as f64).sum();
         total / *threads as f64 / calls as f64
-    }
-
-    fn cost(&self, mut means: Vec<f64>, work: &Work, calls: u64) -> Cost {
-        means.sort_by(f64::total_cmp);
-        let counted = &self.run(work, 1, calls, &What::Allocations)[0];
-        Cost {
-            median_ns: means[means.len() / 2],
-            min_ns: means[0],
-            allocations: counted.allocations as f64 / calls as f64,
-            bytes: counted.bytes as f64 / calls as f64,
-        }
     }
 
     fn run(&self, work: &Work, n: usize, calls: u64, what: &What) -> Vec<Done> {

@@ -11,7 +11,7 @@ use steadfast::policy::{Call, Next, Outcome, Policy, Settings};
 use steadfast::{Clock, Executor};
 use tokio::time::sleep;
 
-use crate::harness::{Answers, Cost, Effort, Subject, Threads, Work, poll_each};
+use crate::harness::{Answers, Cost, Group, Subject, Threads, Work, poll_each};
 use crate::operation::{Failure, succeed};
 
 pub struct Part {
@@ -19,18 +19,24 @@ pub struct Part {
     pub cost: Cost,
 }
 
-/// Measures all parts, on one thread.
-pub fn measure(threads: &Threads, effort: Effort) -> Vec<Part> {
-    let parts = parts();
-    let subject = |(name, work): &(&str, Work)| Subject {
-        name: (*name).to_owned(),
-        work: work.clone(),
-        threads: 1,
-        answers: Answers::ALL,
-    };
-    let subjects: Vec<_> = parts.iter().map(subject).collect();
-    let costs = threads.measure(&subjects, effort);
-    parts.into_iter().zip(costs).map(|((name, _), cost)| Part { name, cost }).collect()
+/// All parts, to be measured on one thread.
+pub struct Parts {
+    names: Vec<&'static str>,
+    pub group: Group,
+}
+
+impl Parts {
+    pub fn set_up(threads: &Threads) -> Parts {
+        let (names, works): (Vec<_>, Vec<_>) = parts().into_iter().unzip();
+        let subject =
+            |(name, work): (&&str, Work)| Subject { name: (*name).to_owned(), work, threads: 1, answers: Answers::ALL };
+        let group = Group::new(names.iter().zip(works).map(subject).collect(), threads);
+        Parts { names, group }
+    }
+
+    pub fn costs(self, threads: &Threads) -> Vec<Part> {
+        self.names.into_iter().zip(self.group.costs(threads)).map(|(name, cost)| Part { name, cost }).collect()
+    }
 }
 
 fn parts() -> Vec<(&'static str, Work)> {

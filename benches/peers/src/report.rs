@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cases::{Counted, Results, Timed};
 use crate::harness::Cost;
+use crate::harness::Effort;
 use crate::parts::Part;
 use crate::peers::all;
 use crate::rollover::{self, Rolled};
@@ -71,6 +72,7 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
     let parts = results.parts.iter().map(|part| json!({ "part": part.name, "cost": cost(&part.cost) }));
     let report = json!({
         "effort": results.effort.name,
+        "passes": results.effort.passes,
         "rounds": results.effort.rounds,
         "load_before": results.load,
         "versions": versions().into_iter().collect::<serde_json::Map<_, _>>(),
@@ -84,8 +86,8 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
 }
 
 fn cost(cost: &Cost) -> Value {
-    let Cost { median_ns, min_ns, allocations, bytes } = cost;
-    json!({ "median_ns": median_ns, "min_ns": min_ns, "allocations": allocations, "bytes": bytes })
+    let Cost { median_ns, low_ns, min_ns, allocations, bytes } = cost;
+    json!({ "median_ns": median_ns, "low_ns": low_ns, "min_ns": min_ns, "allocations": allocations, "bytes": bytes })
 }
 
 fn rolled(rolled: &Rolled) -> Value {
@@ -110,8 +112,11 @@ fn heading(results: &Results) -> String {
     let version = |(name, version): (String, Value)| format!("{name} {}", version.as_str().unwrap_or("?"));
     let versions: Vec<_> = versions().into_iter().map(version).collect();
     let load = load.map_or("unknown".to_owned(), |load| load.to_string());
-    let (kind, rounds, versions) = (effort.name, effort.rounds, versions.join(", "));
-    format!("# What a call costs\n\nA {kind} run, {rounds} rounds, load before {load}. {versions}.\n")
+    let Effort { name, passes, rounds } = effort;
+    let versions = versions.join(", ");
+    format!(
+        "# What a call costs\n\nA {name} run, {passes} passes of {rounds} rounds, load before {load}. {versions}.\n"
+    )
 }
 
 fn timed_rows(case: &[Timed]) -> String {

@@ -38,7 +38,7 @@ pub struct Times(BTreeMap<u64, u64>);
 /// Measures single calls. The subjects take turns as those of other cases do.
 pub fn measure(threads: &Threads, effort: Effort) -> Can<Vec<Rolled>> {
     let mut subjects = subjects()?;
-    for round in 0..effort.rounds {
+    for round in 0..effort.passes * effort.rounds {
         for turn in 0..subjects.len() {
             let i = (round + turn) % subjects.len();
             let Single { rolled, subject, before } = &mut subjects[i];

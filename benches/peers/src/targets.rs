@@ -22,12 +22,14 @@ pub struct Checked {
 
 /// What a promise is judged by, and what helps to judge the judgement.
 pub struct Figures {
-    /// If it is a time, by the smallest means on one thread, and by the medians on two. This decides.
+    /// If it is a time, by the smallest means on one thread, and by the first deciles on two. This decides.
     ///
     /// On one thread whatever else goes on can only make a mean larger; and it does so unevenly: what shares a core with us slows
-    /// those who keep it busy, and not those who wait for a clock. On two threads a mean is small if one of them was put aside.
+    /// those who keep it busy, and not those who wait for a clock. On two threads the smallest mean may be one of threads that were
+    /// not busy at the same time; and a median says whether the system has given them two cores or two halves of one, which slows
+    /// calls that share nothing as much as those that do.
     pub measured: f64,
-    /// The same by the medians, where those do not decide.
+    /// The same by the medians.
     pub by_medians: Option<f64>,
     /// The time that would just keep the promise.
     pub bound_ns: Option<f64>,
@@ -91,7 +93,7 @@ impl Target {
         let by = |ns: fn(&Cost) -> f64| ns(own) / ns(other);
         Figures {
             measured: by(self.decides()),
-            by_medians: (self.threads == 1).then(|| by(median)),
+            by_medians: Some(by(median)),
             bound_ns: Some(self.bound * self.decides()(other)),
         }
     }
@@ -100,18 +102,22 @@ impl Target {
         let by = |ns: fn(&Cost) -> f64| ns(own) - ns(other);
         Figures {
             measured: by(self.decides()),
-            by_medians: (self.threads == 1).then(|| by(median)),
+            by_medians: Some(by(median)),
             bound_ns: Some(self.bound + self.decides()(other)),
         }
     }
 
     fn decides(&self) -> fn(&Cost) -> f64 {
-        if self.threads == 1 { min } else { median }
+        if self.threads == 1 { min } else { low }
     }
 }
 
 fn min(cost: &Cost) -> f64 {
     cost.min_ns
+}
+
+fn low(cost: &Cost) -> f64 {
+    cost.low_ns
 }
 
 fn median(cost: &Cost) -> f64 {
