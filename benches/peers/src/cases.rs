@@ -37,11 +37,20 @@ pub struct Results {
     pub parts: Vec<Part>,
 }
 
-/// What a case costs a subject, on one thread and on two, or why it cannot express it.
+/// What a case costs a subject, or why it cannot express it.
 pub struct Timed {
     pub case: &'static Case,
     pub peer: &'static str,
-    pub costs: Can<[Cost; 2]>,
+    /// On one thread, on two that share one, and on two of which each has its own.
+    pub costs: Can<[Cost; 3]>,
+}
+
+/// The entries of [`Timed::costs`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    OneThread,
+    TwoThreads,
+    TwoThreadsApart,
 }
 
 pub struct Counted {
@@ -51,9 +60,9 @@ pub struct Counted {
 }
 
 impl Results {
-    pub fn cost(&self, case: &Case, threads: usize, peer: &str) -> Option<&Cost> {
+    pub fn cost(&self, case: &Case, threads: On, peer: &str) -> Option<&Cost> {
         let timed = self.timed.iter().find(|timed| timed.case.name == case.name && timed.peer == peer)?;
-        timed.costs.as_ref().ok()?.get(threads - 1)
+        timed.costs.as_ref().ok()?.get(threads as usize)
     }
 
     pub fn bytes(&self, quantity: &Quantity, peer: &str) -> Option<f64> {
@@ -123,9 +132,9 @@ impl Cases {
         let mut timed = Vec::new();
         let mut subjects = Vec::new();
         for (case, peer) in cases.iter().flat_map(|case| peers.iter().map(move |peer| (*case, peer.as_ref()))) {
-            let costs = both(case, peer).map(|both| {
-                subjects.extend(both);
-                [Cost::default(); 2]
+            let costs = on_threads(case, peer).map(|all| {
+                subjects.extend(all);
+                [Cost::default(); 3]
             });
             timed.push(Timed { case, peer: peer.name(), costs });
         }
@@ -135,20 +144,18 @@ impl Cases {
     fn timed(self, threads: &Threads) -> Vec<Timed> {
         let Cases { group, mut timed } = self;
         let mut costs = group.costs(threads).into_iter();
-        for both in timed.iter_mut().filter_map(|timed| timed.costs.as_mut().ok()) {
-            both.fill_with(|| costs.next().unwrap_or_default());
+        for all in timed.iter_mut().filter_map(|timed| timed.costs.as_mut().ok()) {
+            all.fill_with(|| costs.next().unwrap_or_default());
         }
         timed
     }
 }
 
-/// One subject for one thread and another for two: what two threads have shared may stay slower, or larger, ever after.
-fn both(case: &Case, peer: &dyn Peer) -> Can<[Subject; 2]> {
-    let subject = |threads| -> Can<Subject> {
-        let work = (case.set_up)(peer)?;
-        Ok(Subject { name: format!("{}: {}", case.name, peer.name()), work, threads, answers: case.answers })
-    };
-    Ok([subject(1)?, subject(2)?])
+/// One subject for each entry of [`Timed::costs`]: what two threads have shared may stay slower, or larger, ever after.
+fn on_threads(case: &Case, peer: &dyn Peer) -> Can<[Subject; 3]> {
+    let work = || (case.set_up)(peer);
+    let subject = |works| Subject { name: format!("{}: {}", case.name, peer.name()), works, answers: case.answers };
+    Ok([vec![work()?], vec![work()?; 2], vec![work()?, work()?]].map(subject))
 }
 
 fn roll(threads: &Threads, effort: Effort) -> Vec<Rolled> {

@@ -107,11 +107,10 @@ impl Answers {
     pub const ALL: Answers = Answers { successes: 1, of: 1 };
 }
 
-/// A work that is measured on so many threads.
+/// What is measured, on as many threads as it has works.
 pub struct Subject {
     pub name: String,
-    pub work: Work,
-    pub threads: usize,
+    pub works: Vec<Work>,
     pub answers: Answers,
 }
 
@@ -133,8 +132,6 @@ impl Effort {
 #[derive(Clone, Copy, Default)]
 pub struct Cost {
     pub median_ns: f64,
-    /// The first decile.
-    pub low_ns: f64,
     pub min_ns: f64,
     pub allocations: f64,
     pub bytes: f64,
@@ -169,12 +166,11 @@ impl Group {
 
     /// In the order of the subjects.
     pub fn costs(self, threads: &Threads) -> Vec<Cost> {
-        let cost = |(Subject { work, .. }, Series { calls, mut means })| {
+        let cost = |(Subject { works, .. }, Series { calls, mut means })| {
             means.sort_by(f64::total_cmp);
-            let counted = &threads.run(&work, 1, calls, &What::Allocations)[0];
+            let counted = &threads.run(&works[..1], calls, &What::Allocations)[0];
             Cost {
                 median_ns: means[means.len() / 2],
-                low_ns: means[means.len() / 10],
                 min_ns: means[0],
                 allocations: counted.allocations as f64 / calls as f64,
                 bytes: counted.bytes as f64 / calls as f64,
@@ -241,8 +237,8 @@ impl Threads {
 
     /// The time of each of so many calls on each thread, in ns.
     pub fn each(&self, subject: &Subject, calls: u64, before: &Before) -> Vec<u64> {
-        let Subject { name, work, threads, answers: _ } = subject;
-        let done = self.run(work, *threads, calls, &What::Each(Before::clone(before)));
+        let Subject { name, works, answers: _ } = subject;
+        let done = self.run(works, calls, &What::Each(Before::clone(before)));
         assert!(done.iter().all(|thread| thread.succeeded == calls), "{name}: all {calls} calls should have succeeded");
         done.into_iter().flat_map(|thread| thread.each).collect()
     }
@@ -264,20 +260,21 @@ impl Threads {
 
     /// The mean time of a call in one batch, in ns; with several threads the mean of theirs.
     fn batch(&self, subject: &Subject, calls: u64) -> f64 {
-        let Subject { name, work, threads, answers } = subject;
-        let done = self.run(work, *threads, calls, &What::Time);
+        let Subject { name, works, answers } = subject;
+        let done = self.run(works, calls, &What::Time);
         for thread in &done {
             let expected = calls / answers.of * answers.successes;
             assert_eq!(thread.succeeded, expected, "{name}: so many of {calls} calls should have succeeded");
         }
         let total: f64 = done.iter().map(|thread| thread.took.as_nanos() as f64).sum();
-        total / *threads as f64 / calls as f64
+        total / works.len() as f64 / calls as f64
     }
 
-    fn run(&self, work: &Work, n: usize, calls: u64, what: &What) -> Vec<Done> {
-        let start = Arc::new(Gate { missing: AtomicUsize::new(n) });
-        let threads = &self.0[..n];
-        for thread in threads {
+    /// Each work on a thread of its own.
+    fn run(&self, works: &[Work], calls: u64, what: &What) -> Vec<Done> {
+        let start = Arc::new(Gate { missing: AtomicUsize::new(works.len()) });
+        let threads = &self.0[..works.len()];
+        for (thread, work) in threads.iter().zip(works) {
             let job = Job { work: work.clone(), calls, start: Arc::clone(&start), what: what.clone() };
             thread.jobs.send(job).expect("threads run until the process ends, or have said why not");
         }

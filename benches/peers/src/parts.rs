@@ -28,8 +28,11 @@ pub struct Parts {
 impl Parts {
     pub fn set_up(threads: &Threads) -> Parts {
         let (names, works): (Vec<_>, Vec<_>) = parts().into_iter().unzip();
-        let subject =
-            |(name, work): (&&str, Work)| Subject { name: (*name).to_owned(), work, threads: 1, answers: Answers::ALL };
+        let subject = |(name, work): (&&str, Work)| Subject {
+            name: (*name).to_owned(),
+            works: vec![work],
+            answers: Answers::ALL,
+        };
         let group = Group::new(names.iter().zip(works).map(subject).collect(), threads);
         Parts { names, group }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::{Counted, Results, Timed};
+use crate::cases::{Counted, On, Results, Timed};
 use crate::harness::Cost;
 use crate::harness::Effort;
 use crate::parts::Part;
@@ -47,7 +47,9 @@ pub fn markdown(results: &Results, targets: &[Checked]) -> String {
 pub fn json(results: &Results, targets: &[Checked]) -> String {
     let timed = results.timed.iter().map(|timed| {
         let costs = match &timed.costs {
-            Ok([one, two]) => json!({ "threads_1": cost(one), "threads_2": cost(two) }),
+            Ok([one, two, apart]) => {
+                json!({ "threads_1": cost(one), "threads_2": cost(two), "threads_2_apart": cost(apart) })
+            }
             Err(reason) => json!({ "cannot": reason }),
         };
         json!({ "case": timed.case.name, "subject": timed.peer, "costs": costs })
@@ -59,7 +61,7 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
     let targets = targets.iter().map(|target| {
         json!({
             "case": target.case,
-            "threads": target.threads,
+            "threads": if target.on == On::OneThread { 1 } else { 2 },
             "subject": target.subject,
             "unit": target.unit,
             "measured": target.figures.measured,
@@ -86,8 +88,8 @@ pub fn json(results: &Results, targets: &[Checked]) -> String {
 }
 
 fn cost(cost: &Cost) -> Value {
-    let Cost { median_ns, low_ns, min_ns, allocations, bytes } = cost;
-    json!({ "median_ns": median_ns, "low_ns": low_ns, "min_ns": min_ns, "allocations": allocations, "bytes": bytes })
+    let Cost { median_ns, min_ns, allocations, bytes } = cost;
+    json!({ "median_ns": median_ns, "min_ns": min_ns, "allocations": allocations, "bytes": bytes })
 }
 
 fn rolled(rolled: &Rolled) -> Value {
@@ -122,13 +124,13 @@ fn heading(results: &Results) -> String {
 fn timed_rows(case: &[Timed]) -> String {
     let name = case[0].case.name;
     let row = |timed: &Timed| {
-        let [one, two] = timed.costs.ok()?;
-        let times = [one.median_ns, one.min_ns, two.median_ns, two.min_ns].map(ns).join(" | ");
+        let [one, two, apart] = timed.costs.ok()?;
+        let times = [one.median_ns, one.min_ns, two.median_ns, two.min_ns, apart.median_ns].map(ns).join(" | ");
         let (allocations, bytes) = (short(one.allocations), short(one.bytes));
         Some(format!("| {name} | {} | {times} | {allocations} | {bytes} |\n", timed.peer))
     };
     let cannot = refusals(case.iter().filter_map(|timed| Some((timed.costs.err()?, timed.peer))));
-    let cannot = cannot.map(|(reason, peers)| format!("| {name} | {peers} | cannot: {reason} | | | | | |\n"));
+    let cannot = cannot.map(|(reason, peers)| format!("| {name} | {peers} | cannot: {reason} | | | | | | |\n"));
     case.iter().filter_map(row).chain(cannot).collect()
 }
 
@@ -160,9 +162,9 @@ fn rolled_row(rolled: &Rolled) -> String {
 }
 
 fn target_row(target: &Checked) -> String {
-    let Checked { case, threads, subject, unit, figures, bound } = target;
+    let Checked { case, on, subject, unit, figures, bound } = target;
     let verdict = if target.is_met() { "met" } else { "missed" };
-    let on = if *threads == 1 { "" } else { ", two threads" };
+    let on = if *on == On::OneThread { "" } else { ", two threads" };
     let by_medians = figures.by_medians.map_or_else(String::new, short);
     let (measured, bound, bound_ns) =
         (short(figures.measured), short(*bound), figures.bound_ns.map_or_else(String::new, ns));
@@ -202,8 +204,8 @@ fn versions() -> Vec<(String, Value)> {
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
 const TIMED_HEAD: &str = "\
-| case | subject | ns, 1 thread | min | ns, 2 threads | min | allocations | bytes |
-|---|---|--:|--:|--:|--:|--:|--:|
+| case | subject | ns, 1 thread | min | ns, 2 threads | min | apart | allocations | bytes |
+|---|---|--:|--:|--:|--:|--:|--:|--:|
 ";
 
 const COUNTED_HEAD: &str = "\

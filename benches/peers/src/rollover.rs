@@ -90,7 +90,7 @@ fn single(
     before: Before,
 ) -> Single {
     let rolled = Rolled { clock, calls, form, threads, times: Times::default() };
-    let subject = Subject { name: format!("{NAME}: {form}"), work, threads, answers: Answers::ALL };
+    let subject = Subject { name: format!("{NAME}: {form}"), works: vec![work; threads], answers: Answers::ALL };
     Single { rolled, subject, before }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cases::{
     BREAKER_CONSECUTIVE, BREAKER_OPEN, BREAKER_WINDOW, BULKHEAD, CHAIN, CHAIN_ERASED, CHAIN_OBSERVED, CHAIN_TRACING,
-    Case, FUTURE, HEDGE_READY, MEMORY, Quantity, RATE_LIMITER, RATE_LIMITER_KEYED, RETRY_FAILURES, RETRY_SUCCESS,
+    Case, FUTURE, HEDGE_READY, MEMORY, On, Quantity, RATE_LIMITER, RATE_LIMITER_KEYED, RETRY_FAILURES, RETRY_SUCCESS,
     Results, TIMEOUT_PENDING, TIMEOUT_READY,
 };
 use crate::harness::Cost;
@@ -12,7 +12,7 @@ use crate::peers::{backon, failsafe, governor, recloser, seatbelt, steadfast_two
 /// One promise, and what became of it in this run.
 pub struct Checked {
     pub case: &'static str,
-    pub threads: usize,
+    pub on: On,
     pub subject: &'static str,
     /// What is bounded, such as "x seatbelt".
     pub unit: String,
@@ -22,14 +22,13 @@ pub struct Checked {
 
 /// What a promise is judged by, and what helps to judge the judgement.
 pub struct Figures {
-    /// If it is a time, by the smallest means on one thread, and by the first deciles on two. This decides.
+    /// If it is a time, by the smallest means on one thread, and by the medians on two. This decides.
     ///
     /// On one thread whatever else goes on can only make a mean larger; and it does so unevenly: what shares a core with us slows
     /// those who keep it busy, and not those who wait for a clock. On two threads the smallest mean may be one of threads that were
-    /// not busy at the same time; and a median says whether the system has given them two cores or two halves of one, which slows
-    /// calls that share nothing as much as those that do.
+    /// not busy at the same time.
     pub measured: f64,
-    /// The same by the medians.
+    /// The same by the medians, where those do not decide.
     pub by_medians: Option<f64>,
     /// The time that would just keep the promise.
     pub bound_ns: Option<f64>,
@@ -48,7 +47,7 @@ pub fn check(results: &Results) -> Vec<Checked> {
 
 struct Target {
     subject: &'static str,
-    threads: usize,
+    on: On,
     what: What,
     bound: f64,
 }
@@ -58,6 +57,8 @@ enum What {
     Of(&'static Case, &'static [&'static str]),
     /// The time, as a multiple of its own on one thread.
     OfOneThread(&'static Case),
+    /// The time, as a multiple of its own on as many threads that share nothing but the machine.
+    OfThreadsApart(&'static Case),
     /// The time, in ns more than that of the other case.
     MoreThan(&'static Case, &'static Case),
     Allocations(&'static Case),
@@ -66,17 +67,21 @@ enum What {
 
 impl Target {
     fn check(&self, results: &Results) -> Option<Checked> {
-        let cost = |case, threads, peer| results.cost(case, threads, peer);
-        let own = |case| cost(case, self.threads, self.subject);
+        let cost = |case, on, peer| results.cost(case, on, peer);
+        let own = |case| cost(case, self.on, self.subject);
         let (case, unit, figures) = match self.what {
             What::Of(case, peers) => {
-                let others = peers.iter().filter_map(|peer| Some((peer, cost(case, self.threads, peer)?)));
+                let others = peers.iter().filter_map(|peer| Some((peer, cost(case, self.on, peer)?)));
                 let (best, other) = others.min_by(|a, b| self.decides()(a.1).total_cmp(&self.decides()(b.1)))?;
                 (case.name, format!("× {best}"), self.ratio(own(case)?, other))
             }
             What::OfOneThread(case) => {
-                let alone = cost(case, 1, self.subject)?;
+                let alone = cost(case, On::OneThread, self.subject)?;
                 (case.name, "× itself on one thread".to_owned(), self.ratio(own(case)?, alone))
+            }
+            What::OfThreadsApart(case) => {
+                let apart = cost(case, On::TwoThreadsApart, self.subject)?;
+                (case.name, "× two that share nothing".to_owned(), self.ratio(own(case)?, apart))
             }
             What::MoreThan(case, other) => {
                 (case.name, format!("ns more than {}", other.name), self.difference(own(case)?, own(other)?))
@@ -86,14 +91,14 @@ impl Target {
                 (quantity.name, "bytes".to_owned(), Figures::counted(results.bytes(quantity, self.subject)?))
             }
         };
-        Some(Checked { case, threads: self.threads, subject: self.subject, unit, figures, bound: self.bound })
+        Some(Checked { case, on: self.on, subject: self.subject, unit, figures, bound: self.bound })
     }
 
     fn ratio(&self, own: &Cost, other: &Cost) -> Figures {
         let by = |ns: fn(&Cost) -> f64| ns(own) / ns(other);
         Figures {
             measured: by(self.decides()),
-            by_medians: Some(by(median)),
+            by_medians: (self.on == On::OneThread).then(|| by(median)),
             bound_ns: Some(self.bound * self.decides()(other)),
         }
     }
@@ -102,22 +107,18 @@ impl Target {
         let by = |ns: fn(&Cost) -> f64| ns(own) - ns(other);
         Figures {
             measured: by(self.decides()),
-            by_medians: Some(by(median)),
+            by_medians: (self.on == On::OneThread).then(|| by(median)),
             bound_ns: Some(self.bound + self.decides()(other)),
         }
     }
 
     fn decides(&self) -> fn(&Cost) -> f64 {
-        if self.threads == 1 { min } else { low }
+        if self.on == On::OneThread { min } else { median }
     }
 }
 
 fn min(cost: &Cost) -> f64 {
     cost.min_ns
-}
-
-fn low(cost: &Cost) -> f64 {
-    cost.low_ns
 }
 
 fn median(cost: &Cost) -> f64 {
@@ -131,32 +132,34 @@ impl Figures {
 }
 
 const fn on_tokio_clock(what: What, bound: f64) -> Target {
-    Target { subject: TOKIO_CLOCK, threads: 1, what, bound }
+    Target { subject: TOKIO_CLOCK, on: On::OneThread, what, bound }
 }
 
 const fn on_fast_clock(what: What, bound: f64) -> Target {
-    Target { subject: FAST_CLOCK, threads: 1, what, bound }
+    Target { subject: FAST_CLOCK, on: On::OneThread, what, bound }
 }
 
 const fn in_two_steps(what: What, bound: f64) -> Target {
-    Target { subject: two_steps::TOKIO_CLOCK, threads: 1, what, bound }
+    Target { subject: two_steps::TOKIO_CLOCK, on: On::OneThread, what, bound }
 }
 
 const fn in_two_steps_on_fast_clock(what: What, bound: f64) -> Target {
-    Target { subject: two_steps::FAST_CLOCK, threads: 1, what, bound }
+    Target { subject: two_steps::FAST_CLOCK, on: On::OneThread, what, bound }
 }
 
 const fn on_two_threads(target: Target) -> Target {
-    Target { threads: 2, ..target }
+    Target { on: On::TwoThreads, ..target }
 }
 
-static TARGETS: [Target; 35] = [
+static TARGETS: [Target; 41] = [
     on_tokio_clock(What::Of(&CHAIN, &[seatbelt::NAME]), 0.5),
     on_fast_clock(What::Of(&CHAIN, &[seatbelt::NAME]), 0.25),
     on_tokio_clock(What::Allocations(&CHAIN), 0.0),
     on_fast_clock(What::Allocations(&CHAIN), 0.0),
     on_two_threads(on_tokio_clock(What::OfOneThread(&CHAIN), 1.2)),
     on_two_threads(on_fast_clock(What::OfOneThread(&CHAIN), 1.2)),
+    on_two_threads(on_tokio_clock(What::OfThreadsApart(&CHAIN), 1.2)),
+    on_two_threads(on_fast_clock(What::OfThreadsApart(&CHAIN), 1.2)),
     on_tokio_clock(What::Allocations(&CHAIN_ERASED), 2.0),
     on_tokio_clock(What::MoreThan(&CHAIN_OBSERVED, &CHAIN), 10.0),
     on_tokio_clock(What::MoreThan(&CHAIN_TRACING, &CHAIN), 3.0),
@@ -165,6 +168,8 @@ static TARGETS: [Target; 35] = [
     on_fast_clock(What::Of(&BREAKER_WINDOW, &[failsafe::NAME]), 0.22),
     on_two_threads(on_tokio_clock(What::OfOneThread(&BREAKER_WINDOW), 1.2)),
     on_two_threads(on_fast_clock(What::OfOneThread(&BREAKER_WINDOW), 1.2)),
+    on_two_threads(on_tokio_clock(What::OfThreadsApart(&BREAKER_WINDOW), 1.2)),
+    on_two_threads(on_fast_clock(What::OfThreadsApart(&BREAKER_WINDOW), 1.2)),
     on_tokio_clock(What::Of(&BREAKER_CONSECUTIVE, &[failsafe::NAME]), 0.5),
     on_tokio_clock(What::Of(&BREAKER_OPEN, &[recloser::NAME, failsafe::NAME]), 0.7),
     // As the peers are used: without an executor, whose frame is no part of a breaker.
@@ -172,6 +177,8 @@ static TARGETS: [Target; 35] = [
     in_two_steps_on_fast_clock(What::Of(&BREAKER_WINDOW, &[failsafe::NAME]), 0.22),
     on_two_threads(in_two_steps(What::OfOneThread(&BREAKER_WINDOW), 1.2)),
     on_two_threads(in_two_steps_on_fast_clock(What::OfOneThread(&BREAKER_WINDOW), 1.2)),
+    on_two_threads(in_two_steps(What::OfThreadsApart(&BREAKER_WINDOW), 1.2)),
+    on_two_threads(in_two_steps_on_fast_clock(What::OfThreadsApart(&BREAKER_WINDOW), 1.2)),
     in_two_steps(What::Of(&BREAKER_CONSECUTIVE, &[failsafe::NAME]), 0.5),
     in_two_steps(What::Of(&BREAKER_OPEN, &[recloser::NAME, failsafe::NAME]), 0.7),
     on_tokio_clock(What::Of(&RETRY_SUCCESS, &[backon::NAME]), 1.8),
