@@ -34,9 +34,10 @@
 //! # Cost
 //!
 //! A closed call is two loads when it is admitted, the state and what the call needs besides, and when it succeeds one
-//! compare-and-swap and a few loads for a window of time, one load for a consecutive rule. A refusal by an open breaker is three loads and a count. Whatever changes the
-//! state is out of line, and only there are listeners thought of: the thread that made a change delivers it after it
-//! has left the lock, so callers of the core never have to. What a breaker needs only once it has opened is made then.
+//! compare-and-swap and a few loads for a window of time, one load for a consecutive rule. A refusal by an open breaker is
+//! three loads and a count. Whatever changes the state is out of line, and only there are listeners thought of: the thread
+//! that made a change delivers it after it has left the lock, so callers of the core never have to. What a breaker needs
+//! only once it has opened is made then.
 
 mod control;
 mod counting;
