@@ -77,9 +77,8 @@ struct Nothing;
 impl Settings for Nothing {}
 
 impl<T: Send, E: Send> Policy<T, E> for Nothing {
-    #[inline(always)]
-    fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> impl Future<Output = Outcome<T, E>> + Send {
-        async move { next.call(call).await }
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        next.call(call).await
     }
 }
 
