@@ -43,8 +43,9 @@ impl<E> Error<E> {
         Error::new(None)
     }
 
-    /// Keeps what the operation has said after `at` tries in the place of what it said before, and the last `keep` errors of the run, or
-    /// as many as another retry has asked for. An error in which it says nothing, as when a try has timed out, takes nobody's place.
+    /// Keeps what the operation has said after `at` tries in the place of what it said before, and the last `keep` errors of the
+    /// run, or as many as another retry has asked for. An error in which it says nothing, as when a try has timed out, takes
+    /// nobody's place.
     pub(crate) fn take_over(
         slot: &mut Option<Error<E>>,
         mut error: Option<Error<E>>,
@@ -71,7 +72,8 @@ impl<E> Error<E> {
             kept.0.at = at;
         }
         let mut errors = Vec::new();
-        if keep > 0 || kept.0.memo.is_some() {
+        let keep = kept.0.memo.as_ref().map_or(keep, |memo| memo.keep.max(keep));
+        if keep > 0 {
             let before = error.as_mut().and_then(Error::take_last);
             errors = kept.memo().remember(before, keep);
         }
@@ -116,8 +118,8 @@ impl<E> Error<E> {
         Attached { last, history, keep }
     }
 
-    /// Attaches what the run has kept. An error of the operation that is there already stays the last one, and the history with it does
-    /// not grow beyond what the run keeps.
+    /// Attaches what the run has kept. An error of the operation that is there already stays the last one, and the history with it
+    /// does not grow beyond what the run keeps.
     pub(crate) fn attach(&mut self, Attached { last, history, keep }: Attached<E>) {
         let Some(mut history) = history else {
             self.0.last = self.0.last.take().or(last);
@@ -186,16 +188,12 @@ impl<E> Memo<E> {
         Box::new(Memo { original, history: errors.map(history), keep, waits, counted })
     }
 
-    /// Puts the error before the last one into the history, if the last `keep` errors are kept, or as many as were asked for before.
-    /// Returns those that are too many.
+    /// Puts the error before the last one into the history, of which the last `keep` are kept. Returns those that are too many.
     fn remember(&mut self, before: Option<E>, keep: usize) -> Vec<E> {
-        self.keep = self.keep.max(keep);
-        if self.keep == 0 {
-            return before.into_iter().collect();
-        }
+        self.keep = keep;
         let history = self.history.get_or_insert_default();
         history.extend(before);
-        let surplus = surplus(history, self.keep);
+        let surplus = surplus(history, keep);
         history.drain(..surplus).collect()
     }
 }

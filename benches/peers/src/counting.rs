@@ -1,7 +1,8 @@
 //! Counts what is allocated, while somebody asks for it.
 //!
-//! An allocator that always counts would be measured with the subjects: it takes as long as the allocation itself, and calls that allocate
-//! would look worse than they are. This one looks at a word that nobody changes while time is measured, and hands on to the system's.
+//! An allocator that always counts would be measured with the subjects: it takes as long as the allocation itself, and calls that
+//! allocate would look worse than they are. This one looks at a word that nobody changes while time is measured, and hands on to the
+//! system's.
 
 #![allow(unsafe_code, reason = "an allocator cannot be written without; it only hands on, and counts")]
 
