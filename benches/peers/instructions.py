@@ -21,8 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE = Path(__file__).with_name("instructions.json")
 
-# Every call of a case is like the others, so a mean over these is exact to the digit that is shown.
-CALLS = 2_000
+# Every call of a case is like the others, so a mean over these is exact to the digit that is shown. Once through all keys.
+CALLS = 10_000
 MOST_GROWTH = 0.03
 OURS = ("steadfast", "steadfast, fast clock", "steadfast, two steps", "steadfast, two steps, fast clock")
 

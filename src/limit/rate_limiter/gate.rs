@@ -29,12 +29,14 @@
 //!   section, and whoever makes him the first does so in another: either the first has found that he is the first, or his waker is
 //!   found.
 
+mod queue;
 mod readings;
 
 use std::task::Waker;
 use std::time::Duration;
 
-use super::super::line::{Line, Ticket, Waiter};
+use self::queue::{Queue, Waiting};
+use super::super::line::{Ticket, Waiter};
 use super::gcra::{Answer, Balance, Mark, Rate, ask, take};
 use crate::clock::Moment;
 use crate::shield::{discard, wake_all};
@@ -50,13 +52,6 @@ pub(super) struct Gate {
     /// What the present era adds to its moments; part of the rate as far as the protocol goes.
     era: AtomicU64,
     queue: Mutex<Queue>,
-}
-
-#[derive(Debug)]
-struct Queue {
-    line: Line<Asked>,
-    /// The tokens that all in the line wait for.
-    weight: u64,
 }
 
 /// What somebody waits for.
@@ -106,7 +101,7 @@ impl Gate {
             interval: AtomicU64::new(rate.interval),
             burst: AtomicU64::new(rate.burst),
             era: AtomicU64::new(0),
-            queue: Mutex::new(Queue { line: Line::new(), weight: 0 }),
+            queue: Mutex::new(Queue::new()),
         }
     }
 
@@ -203,9 +198,9 @@ impl Gate {
         waker: &mut Option<Waker>,
     ) -> Step {
         let mut queue = lock(&self.queue);
-        let (balance, answer) = self.ask_alone(now, queue.weight, asked.weight);
+        let (balance, answer) = self.ask_alone(now, queue.weight(), asked.weight);
         let wait = match answer {
-            Answer::Now(next) if queue.line.is_empty() => {
+            Answer::Now(next) if queue.is_empty() => {
                 self.open(&queue, next);
                 return Step::Admitted;
             }
@@ -214,10 +209,11 @@ impl Gate {
             Answer::Never | Answer::SteppedBack => None,
         };
         let in_time = wait.is_some_and(|wait| now + wait <= asked.until);
-        let step = if in_time && queue.line.len() < most {
-            *place = waker.take().map(|waker| queue.line.join(asked, waker));
-            queue.weight = queue.weight.saturating_add(asked.weight);
-            if queue.line.len() == 1 { Step::FirstUntil(now + wait.unwrap_or_default()) } else { Step::Behind }
+        let step = if in_time && queue.len() < most {
+            let Waiting { line, weight } = queue.waiting();
+            *place = waker.take().map(|waker| line.join(asked, waker));
+            *weight = weight.saturating_add(asked.weight);
+            if line.len() == 1 { Step::FirstUntil(now + wait.unwrap_or_default()) } else { Step::Behind }
         } else {
             Step::Refused(wait)
         };
@@ -240,13 +236,13 @@ impl Gate {
         let Some(ticket) = *place else { return Step::Refused(None) };
         let mut waker = Some(waker);
         let mut queue = lock(&self.queue);
-        if queue.line.get(ticket).is_none() {
+        if queue.waiting().line.get(ticket).is_none() {
             // The rate has changed and does not let it in in time.
             *place = None;
             return Step::Refused(self.wait_behind(&queue, now, asked.weight));
         }
-        if !queue.line.is_first(ticket) {
-            waker = waker.and_then(|waker| queue.line.register(ticket, waker));
+        if !queue.waiting().line.is_first(ticket) {
+            waker = waker.and_then(|waker| queue.waiting().line.register(ticket, waker));
             drop(queue);
             discard(waker);
             return Step::Behind;
@@ -255,7 +251,7 @@ impl Gate {
         let (step, balance) = match answer {
             Answer::Now(next) => (Step::Admitted, next),
             Answer::After(wait) if now + wait <= asked.until => {
-                waker = waker.and_then(|waker| queue.line.register(ticket, waker));
+                waker = waker.and_then(|waker| queue.waiting().line.register(ticket, waker));
                 self.open(&queue, balance);
                 drop(queue);
                 discard(waker);
@@ -279,13 +275,14 @@ impl Gate {
 
     /// Takes a caller out, and wakes who is the first after it. It leaves the lock.
     fn leave_locked(&self, mut queue: MutexGuard<'_, Queue>, ticket: Ticket, balance: Balance) {
-        let was_first = queue.line.is_first(ticket);
-        let left = queue.line.leave(ticket);
+        let Waiting { line, weight } = queue.waiting();
+        let was_first = line.is_first(ticket);
+        let left = line.leave(ticket);
+        let next = if was_first { line.take_first_waker() } else { None };
         if let Some(left) = &left {
-            queue.weight = queue.weight.saturating_sub(left.what.weight);
+            *weight = weight.saturating_sub(left.what.weight);
             self.open(&queue, balance);
         }
-        let next = if was_first { queue.line.take_first_waker() } else { None };
         drop(queue);
         wake_all(next);
         discard(left);
@@ -308,15 +305,11 @@ impl Gate {
         let seen = self.close();
         let debt = seen.converted(old, rate, self.mark(now));
         let next = self.begin_era(rate, seen, now, debt);
-        let mut ahead = 0_u64;
-        let hopeless = queue.line.retain(|asked| {
+        let hopeless = queue.retain(|asked, ahead| {
             let wait = ask(next, rate, self.mark(now), ahead, asked.weight).wait();
-            let stays = wait.is_some_and(|wait| now + wait <= asked.until);
-            ahead = ahead.saturating_add(if stays { asked.weight } else { 0 });
-            stays
+            wait.is_some_and(|wait| now + wait <= asked.until)
         });
-        queue.weight = ahead;
-        let first = queue.line.take_first_waker();
+        let first = queue.take_first_waker();
         self.open(&queue, next);
         drop(queue);
         wake_all(first.into_iter().chain(hopeless.into_iter().filter_map(Waiter::into_waker)));
@@ -364,7 +357,7 @@ impl Gate {
 
     /// The new balance; lets others in again if nobody waits.
     fn open(&self, queue: &Queue, balance: Balance) {
-        let balance = balance.with_waiting(!queue.line.is_empty());
+        let balance = balance.with_waiting(!queue.is_empty());
         self.balance.store(balance.0, Ordering::Release);
     }
 
@@ -385,9 +378,9 @@ impl Gate {
     fn wait_behind(&self, queue: &Queue, now: Moment, weight: u64) -> Option<Duration> {
         let (rate, at) = (self.rate(), self.mark(now));
         let seen = Balance(self.balance.load(Ordering::Relaxed));
-        match ask(seen, rate, at, queue.weight, weight) {
+        match ask(seen, rate, at, queue.weight(), weight) {
             // Who asks alone would make it this one.
-            Answer::SteppedBack => ask(Balance::owing(at, rate.burst), rate, at, queue.weight, weight).wait(),
+            Answer::SteppedBack => ask(Balance::owing(at, rate.burst), rate, at, queue.weight(), weight).wait(),
             answer => answer.wait(),
         }
     }

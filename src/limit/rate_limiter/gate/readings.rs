@@ -23,7 +23,7 @@ impl Gate {
     }
 
     pub(in super::super) fn queued(&self) -> usize {
-        lock(&self.queue).line.len()
+        lock(&self.queue).len()
     }
 
     /// What it would mean to forget this bucket. Its queue is not looked at: who waits in it holds the bucket.
