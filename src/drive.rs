@@ -1,22 +1,20 @@
-//! The outermost frame of a run: it races the chain against everything that may end it from outside.
+//! The outermost frame of a run: begins it, and ends it with what only the run knows.
 
-use std::pin::Pin;
-use std::task::{Context as TaskContext, Poll};
+mod race;
+
+use std::mem;
 use std::time::Duration;
 
-use pin_project::pin_project;
-use tokio_util::sync::WaitForCancellationFutureOwned;
-
+use self::race::{Race, Seat};
 use crate::attempt::Attempt;
 use crate::cancel::Cause;
 use crate::context::Context;
 use crate::error::{ConfigError, Error};
 use crate::event::{Observers, RunEnd};
-use crate::life::Slot;
 use crate::operation::{Answer, Function, Leaf, Operation};
 use crate::outcome::{Mark, Ruling, Tail};
 use crate::policy::{Call, Outcome, Policy, Site};
-use crate::run::{Alarm, Core, Frame, Last, Scope, Setup, Stopped};
+use crate::run::{Core, Frame, Last, Scope, Setup, Stopped};
 use crate::verdict::Verdict;
 
 /// Runs an operation once through `policies`, the first being the outermost.
@@ -133,21 +131,27 @@ where
 {
     let core = Core::new(setup, cx);
     async move {
-        let last = Last::new();
-        let frame = Frame { scope: Scope::root(&core), last: &last };
-        if let Some(error) = begin(&core, &frame, || operation.check()) {
-            return R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored));
-        }
-        // The chain is dropped at the end of this statement, after the scope was told why.
-        let raced = Race {
-            chain: policies.run(Call::first(&frame, operation.streams()), Leaf(&operation)),
-            seat: Seat { scope: &frame.scope, waits: None },
-        }
-        .await;
-        match raced {
-            Some(outcome) => R::finish(&core, &frame, outcome),
-            None => R::finish(&core, &frame, Outcome::new(Err(given_up(&frame)), Verdict::Ignored)),
-        }
+        let ending = Ending(&core);
+        let ended = {
+            let last = Last::new();
+            let frame = Frame { scope: Scope::root(&core), last: &last };
+            if let Some(error) = begin(&core, &frame, || operation.check()) {
+                R::finish(&core, &frame, Outcome::new(Err(error), Verdict::Ignored))
+            } else {
+                // The chain is dropped at the end of this statement, after the scope was told why.
+                let raced = Race {
+                    chain: policies.run(Call::first(&frame, operation.streams()), Leaf(&operation)),
+                    seat: Seat::new(&frame.scope),
+                }
+                .await;
+                match raced {
+                    Some(outcome) => R::finish(&core, &frame, outcome),
+                    None => R::finish(&core, &frame, Outcome::new(Err(given_up(&frame)), Verdict::Ignored)),
+                }
+            }
+        };
+        ending.was_told();
+        ended
     }
 }
 
@@ -206,11 +210,7 @@ impl<T, E> Finish<T, E> for Result<T, Error<E>> {
         match result {
             Ok(value) => {
                 if core.has_to_tell() {
-                    if core.is_observed() {
-                        close(core, frame, None, ruling);
-                    } else {
-                        core.end();
-                    }
+                    succeed(core, frame, ruling);
                 }
                 Ok(value)
             }
@@ -227,6 +227,38 @@ impl<T, E> Finish<T, E> for Ended<T, E> {
         let Outcome { mut result, ruling, tail } = outcome;
         let Closed { stopped, attempts, elapsed } = close(core, frame, result.as_mut().err(), ruling);
         Ended { result, tail, stopped, attempts, elapsed }
+    }
+}
+
+/// Tells of the end of a run that nobody has finished: everything that it held is gone before this.
+struct Ending<'a>(&'a Core<'a>);
+
+impl Ending<'_> {
+    /// The run was finished, which leaves nothing to tell.
+    #[inline(always)]
+    #[expect(clippy::mem_forget, reason = "it has nothing to give back: it only runs where nobody has told")]
+    fn was_told(self) {
+        mem::forget(self);
+    }
+}
+
+impl Drop for Ending<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0.has_to_tell() {
+            self.0.finish_dropped();
+        }
+    }
+}
+
+/// A run has ended well of which somebody has to be told.
+#[cold]
+#[inline(never)]
+fn succeed<E>(core: &Core<'_>, frame: &Frame<'_, E>, ruling: Ruling) {
+    if core.is_observed() {
+        close(core, frame, None, ruling);
+    } else {
+        core.end();
     }
 }
 
@@ -272,117 +304,4 @@ fn close<E>(core: &Core<'_>, frame: &Frame<'_, E>, mut error: Option<&mut Error<
     let end = || error.map_or_else(|| RunEnd::Value(ruling.verdict()), |error| RunEnd::Error(error.kind()));
     core.finish(end, Some(stopped), attempts, elapsed);
     Closed { stopped, attempts, elapsed }
-}
-
-/// Races the chain against the caller's token, the executor's shutdown and the deadline, a ready result first.
-#[pin_project]
-struct Race<'run, F> {
-    #[pin]
-    chain: F,
-    /// Dropped after the chain: a run is waiting until all that it holds is given back.
-    seat: Seat<'run>,
-}
-
-impl<F: Future> Future for Race<'_, F> {
-    /// `None` if the run was ended from outside; the scope says why. (A cause in its place would share bytes with the value, which
-    /// then could not stay in one register.)
-    type Output = Option<F::Output>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<F::Output>> {
-        let this = self.project();
-        let core = this.seat.scope.core;
-        #[cfg(feature = "tracing")]
-        let _entered = core.enter();
-        if let Poll::Ready(outcome) = this.chain.poll(cx) {
-            return Poll::Ready(Some(outcome));
-        }
-        let ended = this.seat.pending(cx);
-        core.end_poll();
-        ended.map(|()| None)
-    }
-}
-
-/// The outermost place of a run.
-struct Seat<'run> {
-    scope: &'run Scope<'run>,
-    /// Made when the chain is first pending, which that of most runs never is.
-    waits: Option<Waits<'run>>,
-}
-
-impl Seat<'_> {
-    /// What the chain waits for may never come: looks at, and waits for, everything else that may end the run.
-    fn pending(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        let scope = self.scope;
-        let waits = self.waits.get_or_insert_with(|| Waits { slot: Slot::default(), watch: None });
-        waits.poll(scope, cx).map(|cause| scope.give_up(cause.into()))
-    }
-}
-
-/// What a run that waits holds: its place among the waiting of the executor, and what its caller brought to end it with.
-struct Waits<'run> {
-    slot: Slot,
-    /// Made only if the caller brought something to watch.
-    watch: Option<Pin<Box<Watch<'run>>>>,
-}
-
-impl<'run> Waits<'run> {
-    fn poll(&mut self, scope: &'run Scope<'run>, cx: &mut TaskContext<'_>) -> Poll<Cause> {
-        let core = scope.core;
-        if !core.is_quiet() {
-            let watch = self.watch.get_or_insert_with(|| Box::pin(Watch::new(scope)));
-            if let Poll::Ready(cause) = watch.as_mut().poll(cx, core) {
-                // Of several causes at once the same one counts everywhere.
-                return Poll::Ready(core.ended().unwrap_or(cause));
-            }
-        }
-        match core.life() {
-            Some(life) => life.poll_shut_down(&mut self.slot, cx).map(|()| Cause::ShutDown),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Seat<'_> {
-    // Taken out, so that there is nothing left for the compiler to drop where most runs have nothing.
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.waits.is_some() {
-            leave(self.waits.take(), self.scope);
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn leave(waits: Option<Waits<'_>>, scope: &Scope<'_>) {
-    scope.core.end();
-    if let (Some(waits), Some(life)) = (waits, scope.core.life()) {
-        life.leave(waits.slot);
-    }
-}
-
-/// What the caller brought to end a pending run with.
-#[pin_project]
-struct Watch<'run> {
-    #[pin]
-    token: Option<WaitForCancellationFutureOwned>,
-    #[pin]
-    alarm: Alarm<'run>,
-}
-
-impl<'run> Watch<'run> {
-    fn new(scope: &'run Scope<'run>) -> Watch<'run> {
-        let core = scope.core;
-        let token = core.context.token().map(|token| token.clone().cancelled_owned());
-        Watch { token, alarm: Alarm::new(scope, core.deadline) }
-    }
-
-    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>, core: &Core<'_>) -> Poll<Cause> {
-        let this = self.project();
-        if this.token.as_pin_mut().is_some_and(|token| token.poll(cx).is_ready()) {
-            return Poll::Ready(Cause::Cancelled);
-        }
-        this.alarm.poll(cx, core.armed()).map(|()| Cause::DeadlineExceeded)
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::mem;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -171,25 +172,32 @@ impl Drop for Waits<'_> {
 }
 
 /// Where the waker of a waiting run is kept; nowhere by default. One word, `(key + 1) × SHARDS + shard`, since most runs never wait.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Slot(usize);
+#[derive(Clone, Copy)]
+pub(crate) struct Slot(NonZeroUsize);
 
 impl Slot {
     fn new(shard: usize, key: usize) -> Slot {
-        Slot((key + 1) * SHARDS + shard)
+        Slot(NonZeroUsize::MIN.saturating_add((key + 1) * SHARDS + shard - 1))
     }
 
     #[inline]
     pub(crate) fn is_taken(self) -> bool {
-        self.0 != 0
+        self.0.get() >= SHARDS
     }
 
     fn shard(self) -> usize {
-        self.0 % SHARDS
+        self.0.get() % SHARDS
     }
 
     fn key(self) -> usize {
-        self.0 / SHARDS - 1
+        self.0.get() / SHARDS - 1
+    }
+}
+
+impl Default for Slot {
+    #[inline]
+    fn default() -> Slot {
+        Slot(NonZeroUsize::MIN)
     }
 }
 

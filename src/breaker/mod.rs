@@ -101,11 +101,11 @@ where
         }
         // Always there: it was set just above.
         let RestProjection::Running(inner) = this.rest.as_mut().project() else { return Poll::Pending };
-        let mut outcome = ready!(inner.poll(cx));
-        this.permit.settle(outcome.ruling);
-        if this.permit.lives_on() && outcome.result.is_ok() && !outcome.verdict().is_failure() {
-            outcome.tail = this.permit.watch(outcome.tail);
+        let Outcome { result, ruling, mut tail } = ready!(inner.poll(cx));
+        this.permit.settle(ruling);
+        if this.permit.lives_on() && result.is_ok() && !ruling.verdict().is_failure() {
+            tail = this.permit.watch(tail);
         }
-        Poll::Ready(outcome)
+        Poll::Ready(Outcome { result, ruling, tail })
     }
 }

@@ -111,26 +111,36 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Observer for F {
 #[derive(Clone, Default)]
 pub(crate) struct Observers {
     all: Vec<Arc<dyn Observer>>,
-    /// Whether there are some, and [`tracing_is_off`] says of each that it does not want to see a run.
+    audience: Audience,
+}
+
+/// What is known of observers without asking them: to ask takes a call through a table, and a shield against panics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// There are none.
+    #[default]
+    Nobody,
+    /// There are some, and [`tracing_is_off`] says of each that it does not want to see a run.
     #[cfg(feature = "tracing")]
-    only_tracing: bool,
+    Tracing,
+    /// One or more have to be asked.
+    Anybody,
 }
 
 impl Observers {
     /// One that is asked whether it wants to see a run.
     pub(crate) fn push(&mut self, observer: Arc<dyn Observer>) {
         self.all.push(observer);
-        #[cfg(feature = "tracing")]
-        {
-            self.only_tracing = false;
-        }
+        self.audience = Audience::Anybody;
     }
 
     /// One that wants to see a run unless [`tracing_is_off`].
     #[cfg(feature = "tracing")]
     pub(crate) fn push_tracing(&mut self, observer: Arc<dyn Observer>) {
-        self.only_tracing |= self.is_empty();
         self.all.push(observer);
+        if self.audience == Audience::Nobody {
+            self.audience = Audience::Tracing;
+        }
     }
 
     #[inline]
@@ -138,12 +148,9 @@ impl Observers {
         self.all.is_empty()
     }
 
-    /// Whether there are some, and none wants to see the run that is about to start, as far as that is known without asking them:
-    /// to ask takes a call through a table, and a shield against panics.
-    #[cfg(feature = "tracing")]
     #[inline]
-    pub(crate) fn are_idle(&self) -> bool {
-        self.only_tracing && tracing_is_off()
+    pub(crate) fn audience(&self) -> Audience {
+        self.audience
     }
 
     /// Whether one of them wants to see the run that is about to start.

@@ -125,7 +125,7 @@ mod tests {
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
     use super::*;
-    use crate::event::{Event, What};
+    use crate::event::{Audience, Event, What};
     use crate::policy::{Call, Next, Outcome, Policy};
 
     /// `tracing` has one level for all threads, which stays as it is after a subscriber is gone, and is computed when the next one
@@ -191,15 +191,20 @@ mod tests {
 
     #[test]
     fn only_an_executor_with_nothing_but_tracing_need_not_ask_its_observers() {
-        let _turn = without_subscriber();
-        let is_idle = |builder: Builder<()>| builder.observers.are_idle();
+        let audience = |builder: Builder<()>| builder.observers.audience();
         let closure = |_: &Event| {};
         let traced = |builder: Builder<()>| builder.observe(Tracing::new());
-        assert!(is_idle(traced(builder())) && is_idle(traced(traced(builder()))));
-        assert!(!is_idle(builder().observe(closure)));
-        assert!(!is_idle(traced(builder().observe(closure))));
-        assert!(!is_idle(traced(traced(builder()).observe(closure))));
-        Counter::default().is_subscribed(|| assert!(!is_idle(traced(builder()))));
+        assert_eq!(audience(builder()), Audience::Nobody);
+        for builder in [traced(builder()), traced(traced(builder()))] {
+            assert_eq!(audience(builder), Audience::Tracing);
+        }
+        let observed = builder().observe(closure);
+        let before = traced(builder().observe(closure));
+        let after = traced(builder()).observe(closure);
+        let between = traced(traced(builder()).observe(closure));
+        for builder in [observed, before, after, between] {
+            assert_eq!(audience(builder), Audience::Anybody);
+        }
     }
 
     #[test]

@@ -83,11 +83,11 @@ where
         // Always there: it was set just above, and is taken out only at its end.
         let Some(running) = this.running.as_mut().as_pin_mut() else { return Poll::Pending };
         let outcome = ready!(call.blame(|| running.poll(cx)));
-        let outcome = this.operation.judge(call, outcome);
+        let Outcome { result, ruling, tail } = this.operation.judge(call, outcome);
         if call.is_observed() {
-            finished(call, this.running, outcome.ruling);
+            finished(call, this.running, ruling);
         }
-        Poll::Ready(outcome)
+        Poll::Ready(Outcome { result, ruling, tail })
     }
 }
 
@@ -114,7 +114,7 @@ fn finished<E, F>(call: Call<'_, E>, mut running: Pin<&mut Option<F>>, ruling: R
 impl<E, O, S, F> PinnedDrop for Try<'_, '_, E, O, S, F> {
     #[inline(always)]
     fn drop(self: Pin<&mut Self>) {
-        if self.call.is_observed() && self.running.is_some() {
+        if self.running.is_some() {
             self.call.attempt_abandoned();
         }
     }

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pin_project::{pin_project, pinned_drop};
+use pin_project::pin_project;
 
 pub use self::backoff::{Backoff, DEFAULT_BASE, DEFAULT_CAP, DEFAULT_FACTOR};
 pub use self::config::{DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_RETRY_AFTER, OnLongWait, OnRejection, Retry, RetryEvent};
@@ -47,7 +47,7 @@ impl<T: Send, E: Send + std::fmt::Debug> Policy<T, E> for Retry {
 
 /// One call through a retry: try after try, and the waits between them.
 // By hand: an `async` block would move each outcome once more, and check at its end what it has left to drop.
-#[pin_project(PinnedDrop)]
+#[pin_project]
 struct Trying<'a, 'run, T, E, N, S, F, P, W> {
     retry: &'a Retry,
     next: N,
@@ -55,9 +55,10 @@ struct Trying<'a, 'run, T, E, N, S, F, P, W> {
     start: S,
     /// Makes a wait.
     pause: P,
-    tries: Tries<'run, E>,
     #[pin]
     stage: Stage<F, W>,
+    /// Dropped after the stage: what was drawn is given back once what it was drawn for is gone.
+    tries: Tries<'run, E>,
     value: PhantomData<fn() -> T>,
 }
 
@@ -65,7 +66,7 @@ struct Trying<'a, 'run, T, E, N, S, F, P, W> {
 enum Stage<F, W> {
     Running(#[pin] F),
     /// Between two tries, with what is left of the wait.
-    Waiting(Option<Wait<W>>),
+    Waiting(Wait<W>),
 }
 
 impl<'run, T, E, N, S, F, P, W> Future for Trying<'_, 'run, T, E, N, S, F, P, W>
@@ -129,7 +130,7 @@ where
     ) -> Option<Box<Outcome<T, E>>> {
         let mut this = self.as_mut().project();
         // The try is over, and gives back what it holds, before anything is decided.
-        this.stage.set(Stage::Waiting(None));
+        this.stage.set(Stage::Waiting(Wait(None)));
         let call = this.tries.call;
         match this.retry.decide(this.tries, *this.next, Outcome { result, ruling, tail }) {
             ControlFlow::Break(outcome) => {
@@ -139,7 +140,7 @@ where
             ControlFlow::Continue(pause) if pause.is_empty() => self.go_on(),
             ControlFlow::Continue(pause) => {
                 let wait = (this.pause)(pause, call, *this.next);
-                this.stage.set(Stage::Waiting(Some(Box::pin(wait))));
+                this.stage.set(Stage::Waiting(Wait(Some(Box::pin(wait)))));
                 None
             }
         }
@@ -150,7 +151,7 @@ where
     #[inline(never)]
     fn wait(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Box<Outcome<T, E>>>> {
         let mut this = self.as_mut().project();
-        if let StageProjection::Waiting(wait) = this.stage.as_mut().project() {
+        if let StageProjection::Waiting(Wait(wait)) = this.stage.as_mut().project() {
             if let Some(left) = wait {
                 ready!(left.as_mut().poll(cx));
             }
@@ -184,39 +185,24 @@ where
     }
 }
 
-#[pinned_drop]
-impl<T, E, N, S, F, P, W> PinnedDrop for Trying<'_, '_, T, E, N, S, F, P, W> {
+/// The time before the next try. Boxed: what only a failed try needs must not make the future of every call larger.
+struct Wait<W>(Option<Pin<Box<W>>>);
+
+impl<W> Drop for Wait<W> {
     // Taken out, so that there is nothing left for the compiler to drop where there is no wait.
     #[inline(always)]
-    fn drop(self: Pin<&mut Self>) {
-        let mut this = self.project();
-        if this.tries.is_drawn {
-            settle_dropped(this.tries, this.stage.as_mut());
-        }
-        if let StageProjection::Waiting(wait) = this.stage.project()
-            && let Some(wait) = wait.take()
-        {
+    fn drop(&mut self) {
+        if let Some(wait) = self.0.take() {
             give_up(wait);
         }
     }
 }
 
-/// What was drawn is given back once what it was drawn for is gone.
 #[cold]
 #[inline(never)]
-fn settle_dropped<E, F, W>(tries: &mut Tries<'_, E>, mut stage: Pin<&mut Stage<F, W>>) {
-    stage.set(Stage::Waiting(None));
-    tries.settle();
-}
-
-#[cold]
-#[inline(never)]
-fn give_up<W>(wait: Wait<W>) {
+fn give_up<W>(wait: Pin<Box<W>>) {
     drop(wait);
 }
-
-/// The time before the next try. Boxed: what only a failed try needs must not make the future of every call larger.
-type Wait<W> = Pin<Box<W>>;
 
 /// The outcome of a wait that has ended too late for another try; worth what the last one was.
 #[cold]

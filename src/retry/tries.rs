@@ -18,7 +18,7 @@ pub(super) struct Tries<'run, E> {
     /// How often the operation had been started inside of the frame around, before the running try or the one that is waited for.
     started: u16,
     /// Whether that try was drawn from the budget.
-    pub(super) is_drawn: bool,
+    is_drawn: bool,
 }
 
 impl<'run, E> Tries<'run, E> {
@@ -81,6 +81,7 @@ impl<'run, E> Tries<'run, E> {
     }
 
     #[cold]
+    #[inline(never)]
     fn settle_slow(&mut self) {
         self.is_drawn = false;
         if let Some(budget) = self.call.scope().core.budget() {
@@ -114,6 +115,13 @@ impl<'run, E> Tries<'run, E> {
         } else {
             (now > self.until).then_some(Limit::Elapsed)
         }
+    }
+}
+
+impl<E> Drop for Tries<'_, E> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 

@@ -207,7 +207,7 @@ impl<'run, E> Call<'run, E> {
 
     /// See [`Core::is_plain`](super::Core::is_plain). Carried along, where no memory has to be read for it.
     #[inline]
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.which.has(PLAIN)
     }
 

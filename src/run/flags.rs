@@ -3,17 +3,23 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::attempt::PLAIN;
-use crate::event::RunId;
+use crate::event::{Audience, RunId};
 
-/// The id of the run while somebody observes it, and five bits: `id: 59 | flags: 5`. The id is 0 if nobody does, before the run
+/// The id of the run while somebody observes it, and six bits: `id: 58 | flags: 6`. The id is 0 if nobody does, before the run
 /// starts and after it is finished.
 // The bits are the low ones: a mask of them fits into an instruction.
 pub(super) struct Flags(AtomicU64);
 
 impl Flags {
     #[inline]
-    pub(super) const fn new(is_plain: bool) -> Flags {
-        Flags(AtomicU64::new(if is_plain { PLAIN } else { 0 }))
+    pub(super) const fn new(audience: Audience, is_plain_otherwise: bool) -> Flags {
+        let flags = match audience {
+            Audience::Nobody => PLAIN,
+            #[cfg(feature = "tracing")]
+            Audience::Tracing => TRACED,
+            Audience::Anybody => 0,
+        };
+        Flags(AtomicU64::new(if is_plain_otherwise { flags } else { 0 }))
     }
 
     #[inline]
@@ -61,7 +67,11 @@ pub(super) const PANICKED: u64 = 1 << 3;
 /// An attempt has failed, or something has ended the run, and what there is to remember of it is kept: see [`Last`](super::Last).
 pub(super) const SPOKEN: u64 = 1 << 4;
 
+/// Would be [`PLAIN`] but for `tracing`, which has nobody to tell most of the time.
+#[cfg(feature = "tracing")]
+pub(super) const TRACED: u64 = 1 << 5;
+
 /// All above: threads take ids from one counter, in blocks, and no program makes so many runs.
 pub(super) const ID: u64 = u64::MAX << ID_SHIFT;
 
-const ID_SHIFT: u32 = 5;
+const ID_SHIFT: u32 = 6;

@@ -78,7 +78,7 @@ impl<'run> Core<'run> {
             now: AtomicU64::new(UNKNOWN),
             start: AtomicU64::new(UNKNOWN),
             armed: AtomicU64::new(UNKNOWN),
-            flags: Flags::new(setup.observers.is_empty() && context.is_plain()),
+            flags: Flags::new(setup.observers.audience(), context.is_plain()),
         }
     }
 

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "tracing")]
+use super::flags::TRACED;
 use super::flags::{Flags, ID, UNTOLD};
 use super::{Call, Core, Reason};
 use crate::attempt::PLAIN;
 use crate::cancel::Cause;
 use crate::error::Name;
+#[cfg(feature = "tracing")]
+use crate::event::tracing_is_off;
 use crate::event::{CutOff, Event, RunEnd, RunId, Stopped, What};
 use crate::outcome::Ruling;
 
@@ -44,7 +48,7 @@ impl Core<'_> {
     #[cfg(feature = "tracing")]
     #[inline]
     fn becomes_plain(&self) -> bool {
-        let is_plain = self.setup.observers.are_idle() && self.context.is_plain();
+        let is_plain = self.flags.has(TRACED) && tracing_is_off();
         if is_plain {
             self.flags.set(PLAIN);
         }
@@ -89,7 +93,7 @@ impl Core<'_> {
     /// The run ends without anybody to finish it.
     #[cold]
     #[inline(never)]
-    fn finish_dropped(&self) {
+    pub(crate) fn finish_dropped(&self) {
         self.end();
         if !self.is_observed() {
             return;
@@ -97,16 +101,6 @@ impl Core<'_> {
         let elapsed = self.elapsed();
         let end = if self.has_panicked() { RunEnd::Panicked } else { RunEnd::Dropped };
         self.finish(|| end, None, self.attempts(), elapsed);
-    }
-}
-
-/// Everything that the run held is gone before this.
-impl Drop for Core<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.has_to_tell() {
-            self.finish_dropped();
-        }
     }
 }
 
@@ -132,10 +126,18 @@ impl<'run, E> Call<'run, E> {
     }
 
     /// The operation is dropped before its end. One that has panicked was told of.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn attempt_abandoned(&self) {
+        if !self.is_plain() {
+            self.tell_abandoned();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_abandoned(&self) {
         let scope = self.scope();
-        if scope.has_panicked() {
+        if !self.is_observed() || scope.has_panicked() {
             return;
         }
         let why = match scope.why() {
