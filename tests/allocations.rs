@@ -341,4 +341,5 @@ fn a_hundred_thousand_keyed_breakers_take_at_most_360_bytes_each() {
     let failed = bytes_per_key(Verdict::Transient);
     println!("100,000 keys: {succeeded:.0} bytes each after a success, {failed:.0} after a failure");
     assert!(succeeded <= 360.0, "{succeeded} bytes each");
+    assert!(failed <= 440.0, "{failed} bytes each: failures have words of their own");
 }

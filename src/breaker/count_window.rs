@@ -13,8 +13,11 @@
 //! window. Nothing is cleared. A record looks whether its period is over *after* it has its number, and if so marks its
 //! place as void. That is enough: `begin` takes the number with a read-modify-write, so a record that gets a higher one
 //! sees (`AcqRel` on both sides) what happened before `begin`, the end of its own period above all. A record looks once
-//! before as well, so that a void place needs a thread that was held up between the two for the whole time that the
-//! breaker was not closed. The window is then one call shorter, for as long as the place is in it.
+//! before as well, so that a void place needs a thread that was held up between the two while its period ended and the
+//! next one began. The window is then one call shorter, for as long as the place is in it.
+//!
+//! `voids` counts those of the period: `begin` sets it to nothing *before* it takes the number, so that whoever gets a
+//! higher one adds to that. (A record with a lower one may add to it too, which costs looks and nothing else.)
 //!
 //! # Deciding
 //!
@@ -23,14 +26,16 @@
 //!
 //! A look takes the latest number, and reads the places of the last n up to it. One that is not written yet is a call that
 //! is not a failure yet; if one was written over, the look starts again with a later number. A rule that is met is met by
-//! the calls of that window, whatever those that are still being written will be: no trip is false.
+//! the calls of that window, whatever those that are still being written will be: no trip is false. (If one of those turns
+//! out to be void, the window was a call shorter than it seemed; so with a void under way the minimum may be met a call early.)
 //!
 //! None is missed in quiet. Records write (`SeqCst`) before they look, so of two the later one in the total order sees both.
 //! Let B be the failure in the final window that is written last, and c the number up to which it looked. All failures of
 //! the final window are written when B looks; numbers above c are successes. So the window that B sees has at least the
 //! failures of the final one, and if it holds the minimum of calls, B tripped where the final rate does. If it does not,
 //! the record that makes the minimum has a number above c, so it is a success, and it looks after it has its number, which
-//! is after B looked and so after B wrote: it sees what there is.
+//! is after B looked and so after B wrote: it sees what there is. A void that is written last of all is the exception: it
+//! raises the rate, and nobody looks. But with a void in the period every record does, so the next one sees it.
 //!
 //! `failures` counts the failures in all places, of whatever period. It is raised before a failure is written and lowered
 //! after one was written over, so it is never too low, and spares most failures the reading of n places.
@@ -74,8 +79,9 @@ impl CountWindow {
 
     /// Starts with an empty window. Under the lock of the breaker, when a period begins; the one before is over by then.
     pub(super) fn begin(&self) {
-        let last = self.cursor.fetch_add(0, Ordering::AcqRel);
+        // Before the number is taken: a record that gets a higher one then counts its void on top of this, and none is lost.
         self.voids.store(0, Ordering::Relaxed);
+        let last = self.cursor.fetch_add(0, Ordering::AcqRel);
         self.base.store(last, Ordering::Release);
     }
 

@@ -66,7 +66,8 @@ impl fmt::Display for State {
 /// What a breaker has counted in its present state.
 ///
 /// While closed: the calls in the window of time, or else in the window of calls; zero without either. While half-open:
-/// the trials with a verdict. While open, isolated or disabled: nothing.
+/// the trials with a verdict. While open, isolated or disabled: nothing; but where trials have run out of time and no call has
+/// come since, which makes the change, still those trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

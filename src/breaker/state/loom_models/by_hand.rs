@@ -23,7 +23,7 @@ fn loom_a_permit_that_is_dropped_beside_a_forced_close_does_not_open() {
 fn loom_a_permit_that_is_dropped_beside_a_reset_changes_nothing_after_it() {
     model(|| {
         let (core, ticket, due) = trial(config(1));
-        both(&core, move |core| core.settle(ticket, End::Failure, due), |core| core.reset(due));
+        both(&core, move |core| core.settle(ticket, End::Abandoned, due), |core| core.reset(due));
         assert_eq!(core.word().state(), State::Closed);
         assert_eq!(core.counts(due).rejected, 0);
         let again = acquire(&core, due).expect("closed");
@@ -37,7 +37,7 @@ fn loom_a_place_is_not_given_back_to_a_later_period() {
     model(|| {
         let (core, ticket, due) = trial(config(1));
         let again = due + OPEN_TIME;
-        both(&core, move |core| core.settle(ticket, End::Nothing, due), |core| core.force_open(due));
+        both(&core, move |core| core.settle(ticket, End::Abandoned, due), |core| core.force_open(due));
         assert!(acquire(&core, again).is_ok_and(Ticket::is_trial));
         assert!(acquire(&core, again).is_err(), "one place");
     });

@@ -119,6 +119,12 @@ fn loom_a_late_call_does_not_count_in_the_next_window_of_calls() {
         both(&core, move |core| core.settle(late, End::Failure, bucket(0)), |core| core.force_close(bucket(0)));
         assert_eq!(core.counts(bucket(0)).failures, 0);
         assert_eq!(core.word().state(), State::Closed);
+        // Whether the late call has left a void place or none: one of the two calls after it has failed.
+        for end in [End::Failure, End::Success] {
+            let ticket = acquire(&core, bucket(0)).expect("closed");
+            core.settle(ticket, end, bucket(0));
+        }
+        assert_eq!(core.word().state(), State::Open);
     });
 }
 

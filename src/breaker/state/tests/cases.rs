@@ -134,7 +134,9 @@ fn late_failures_reopen_again() {
     assert_eq!(core.state(at(10_000)), State::Closed);
 }
 
-/// 100 callers on a clock that they move themselves, half a millisecond a call; the backend flips every 20 ms for 5 s.
+/// 100 callers on a clock that they move themselves, half a millisecond a call; the backend flips every 20 ms for 5 s. From 200 ms
+/// after that on all calls pass. (A caller may be held up between its look at the clock and the end of its call, for longer than the
+/// others take to get there; so everybody's last bad call has ended before anybody goes on.)
 #[test]
 fn close_and_open_race() {
     const CALLERS: usize = 100;
@@ -146,16 +148,21 @@ fn close_and_open_race() {
         for _ in 0..CALLERS {
             scope.spawn(|| {
                 barrier.wait();
+                let mut has_seen_it_get_well = false;
                 loop {
                     let micros = clock.fetch_add(500, Ordering::SeqCst);
                     let now = Moment::from_nanos(micros * 1_000);
                     let stays_good = micros >= 5_000_000;
+                    if stays_good && !has_seen_it_get_well {
+                        has_seen_it_get_well = true;
+                        barrier.wait();
+                    }
                     let good = stays_good || (micros / 20_000) % 2 == 0;
                     let ticket = acquire(&core, now);
                     if let Ok(ticket) = ticket {
                         core.settle(ticket, if good { End::Success } else { End::Failure }, now);
                     }
-                    if micros >= 5_500_000 {
+                    if micros >= 5_200_000 {
                         passed_at_the_end.fetch_add(usize::from(ticket.is_ok()), Ordering::Relaxed);
                         return;
                     }
@@ -163,7 +170,7 @@ fn close_and_open_race() {
             });
         }
     });
-    let end = at(5_600);
+    let end = at(5_300);
     assert_eq!((core.state(end), core.remaining_open(end)), (State::Closed, Duration::ZERO));
     assert_eq!(passed_at_the_end.into_inner(), CALLERS);
     assert!(core.word().generation() > 30, "it opened and closed before");
