@@ -60,17 +60,23 @@ impl Core<'_> {
     pub(crate) fn begin(&self) {
         if !self.is_plain() && self.setup.observers.are_enabled() {
             self.flags.set_run(Some(RunId::next()));
-            self.tell(1, 0, None, || What::RunStarted);
+            self.tell_here(1, 0, None, || What::RunStarted);
         } else if self.context.is_plain() {
             // Nobody wants to see this one, so it is as if there were no observers.
             self.flags.set(PLAIN);
         }
     }
 
-    /// Tells the observers, of whom there are some. `what` is made in its place: an event is large, and moving it costs more than
-    /// filling it in.
+    /// Tells the observers, of whom there are some.
     #[cold]
     pub(super) fn tell(&self, attempt: u32, hedge: u32, policy: Option<Name>, what: impl FnOnce() -> What) {
+        self.tell_here(attempt, hedge, policy, what);
+    }
+
+    /// [`tell`](Core::tell) of what every run and every attempt has to tell, within the function that knows it: an event is large,
+    /// and to hand on what it is made of costs more than to make it.
+    #[inline(always)]
+    fn tell_here(&self, attempt: u32, hedge: u32, policy: Option<Name>, what: impl FnOnce() -> What) {
         let (executor, run, at) = (self.setup.name, self.flags.run(), self.now());
         self.setup.observers.tell(&Event { executor, run, at, attempt, hedge, policy, what: what() });
     }
@@ -85,7 +91,7 @@ impl Core<'_> {
     ) {
         if self.is_observed() {
             let what = || What::RunFinished { end: end(), stopped, attempts, elapsed };
-            self.tell(self.tries().max(1), 0, None, what);
+            self.tell_here(self.tries().max(1), 0, None, what);
             self.flags.set_run(None);
         }
     }
@@ -121,8 +127,13 @@ impl<'run, E> Call<'run, E> {
         if self.is_judged() {
             self.flags().set(UNTOLD);
         } else {
-            self.emit(|| What::AttemptFinished { verdict: ruling.verdict() });
+            self.tell_here(|| What::AttemptFinished { verdict: ruling.verdict() });
         }
+    }
+
+    #[inline(always)]
+    fn tell_here(&self, what: impl FnOnce() -> What) {
+        self.scope().core.tell_here(self.number(), self.hedge(), None, what);
     }
 
     /// The operation is dropped before its end. One that has panicked was told of.
