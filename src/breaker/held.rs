@@ -149,15 +149,17 @@ fn acquire_otherwise<E>(
     call: Call<'_, E>,
     inner_limit: impl FnOnce() -> Option<Duration>,
 ) -> Result<Ticket, TurnedAway<E>> {
-    let telling = telling(breaker, call);
-    let acquired = breaker.core().try_acquire(|| call.now(), inner_limit);
-    drop(telling);
+    let acquired = {
+        let _telling = telling(breaker, call);
+        breaker.core().try_acquire(|| call.now(), inner_limit)
+    };
     acquired.map_err(|refused| refuse(breaker, call, refused))
 }
 
 fn refuse<E>(breaker: &Breaker, call: Call<'_, E>, refused: Refused) -> TurnedAway<E> {
     let kind = refused.kind();
-    call.emit_by(breaker.name(), || What::Rejected { by: "breaker", kind });
+    // By value: what somebody borrows stays in memory, and is copied from there.
+    call.emit_by(breaker.name(), move || What::Rejected { by: "breaker", kind });
     let mut error = Error::refused(kind);
     error.set_name(breaker.name());
     TurnedAway { error, ruling: Ruling::of(Verdict::Rejected { retry_after: refused.retry_after }) }
