@@ -231,6 +231,13 @@ impl Core {
     fn cold(&self) -> MutexGuard<'_, Cold> {
         lock(&self.rare().cold)
     }
+
+    /// The lock, and the settings to decide by while it is held: those of now, and not of before it was waited for. Bound in this
+    /// order they are dropped after the lock, as they have to be: they may be the last to hold what listeners own.
+    fn cold_with_config(&self) -> (Arc<BreakerConfig>, MutexGuard<'_, Cold>) {
+        let cold = self.cold();
+        (self.family.config(), cold)
+    }
 }
 
 /// Admission where the breaker is not simply closed.
@@ -245,8 +252,7 @@ impl Core {
             Kind::Isolated => return Err(self.refuse(word, None)),
             _ => {}
         }
-        let config = self.family.config();
-        let mut cold = self.cold();
+        let (config, mut cold) = self.cold_with_config();
         let answer = self.admit_locked(&mut cold, &config, now);
         self.deliver(cold);
         answer
@@ -285,8 +291,7 @@ impl Core {
         let mut limit = None;
         witness::blindly(|| limit = inner_limit());
         unwinding.ticket = None;
-        let config = self.family.config();
-        let mut cold = self.cold();
+        let (config, mut cold) = self.cold_with_config();
         if self.word_locked(&cold) == ticket.word() {
             cold.half_open.extend(now + config.time_for_trial(limit));
         }
@@ -303,8 +308,7 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn settle_trial(&self, ticket: Ticket, end: End, now: Moment) {
-        let config = self.family.config();
-        let mut cold = self.cold();
+        let (config, mut cold) = self.cold_with_config();
         if self.word_locked(&cold) == ticket.word() {
             let step = cold.half_open.settle(&config, end, now);
             self.follow(&mut cold, &config, step, now);

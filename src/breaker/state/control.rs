@@ -70,8 +70,7 @@ impl Core {
     }
 
     fn command(&self, change: impl FnOnce(&mut Cold, &BreakerConfig, Kind)) {
-        let config = self.family.config();
-        let mut cold = self.cold();
+        let (config, mut cold) = self.cold_with_config();
         let kind = self.word_locked(&cold).kind();
         change(&mut cold, &config, kind);
         self.deliver(cold);
