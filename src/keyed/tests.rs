@@ -28,8 +28,8 @@ impl Drop for State {
     }
 }
 
-const STANDINGS: [Standing; 5] =
-    [Standing::Fresh, Standing::Unused, Standing::Idle, Standing::Engaged, Standing::Pinned];
+const STANDINGS: [Standing; 6] =
+    [Standing::Fresh, Standing::Unused, Standing::Idle, Standing::InUse, Standing::Engaged, Standing::Pinned];
 
 impl Sealed for Told {}
 
@@ -166,6 +166,115 @@ fn engaged_ones_outlive_any_number_of_new_keys() {
     assert_eq!(map.evictions(), 10_000 - capacity as u64 / 2);
 }
 
+/// A map for as many keys, of which the least recently used ones stand like that, and all others are idle.
+fn beginning(standing: Standing, count: usize, capacity: usize) -> Keyed<Told> {
+    let map = Keyed::<Told>::with_parts((), capacity, 1);
+    (0..capacity).for_each(|key| map.get(&key.to_string()).stands(Standing::Idle));
+    (0..count).for_each(|key| map.peek(&key.to_string()).expect("there").stands(standing));
+    map
+}
+
+#[test]
+fn no_run_of_engaged_ones_hides_the_idle_ones_behind_it() {
+    for count in [1, 7, 8, 9, 15, 16, 17, 160, 300, 1_000] {
+        for standing in [Standing::Engaged, Standing::Pinned] {
+            let map = beginning(standing, count, count + 100);
+            for added in 0..100 {
+                let key = format!("x{added}");
+                assert_eq!(gone_after(&map, &key, count + 100), [count + added], "{standing:?}, {count} of them");
+                map.get(&key).stands(Standing::Engaged);
+            }
+            assert_eq!((map.len(), map.evictions()), (count + 100, 100));
+        }
+    }
+}
+
+#[test]
+fn a_search_that_is_too_long_takes_nothing_and_goes_on_with_the_next_key() {
+    let map = beginning(Standing::Engaged, 4_000, 4_001);
+    let kept = |key: &str| {
+        map.get(key).stands(Standing::Idle);
+        map.peek(key).is_some()
+    };
+    // Of the part, a key looks at 1,024 in its place and as many when the other places are asked, and puts 8 aside before.
+    assert_eq!([kept("x"), kept("y")], [false, true], "the new key is served, and not kept");
+    assert!((0..4_000).all(|key| map.peek(&key.to_string()).is_some()) && map.peek("4000").is_none());
+    assert_eq!((map.len(), map.evictions()), (4_001, 1));
+}
+
+#[test]
+fn what_somebody_holds_goes_after_the_idle_ones_and_before_the_engaged_ones() {
+    for count in [1, 8, 16, 300] {
+        let map = beginning(Standing::Idle, 0, count + 20);
+        let held: Vec<Told> = (0..count).map(|key| map.peek(&key.to_string()).expect("there")).collect();
+        (count..count + 10).for_each(|key| map.peek(&key.to_string()).expect("there").stands(Standing::Engaged));
+        for added in 0..10 {
+            let key = format!("x{added}");
+            assert_eq!(gone_after(&map, &key, count + 20), [count + 10 + added], "{count} are held");
+            map.get(&key).stands(Standing::Engaged);
+        }
+        assert_eq!(gone_after(&map, "y", count + 20), [0], "there is no idle one left");
+        assert_eq!(map.get("0").0.calls.load(Relaxed), 0);
+        assert_eq!(Arc::strong_count(&held[0].0), 1, "it lives on with whoever holds it");
+    }
+}
+
+#[test]
+fn handles_that_are_kept_for_ever_make_the_map_no_larger_and_go_in_the_order_of_use() {
+    let capacity = 300;
+    let map = Keyed::<Told>::with_capacity((), capacity);
+    let hold = |key: usize| {
+        let member = map.get(&key.to_string());
+        member.stands(Standing::Idle);
+        assert!(map.len() <= capacity);
+        member
+    };
+    let handles: Vec<Told> = (0..10 * capacity).map(hold).collect();
+    let there: Vec<usize> = (0..handles.len()).filter(|key| map.peek(&key.to_string()).is_some()).collect();
+    assert_eq!(there, (9 * capacity..10 * capacity).collect::<Vec<_>>());
+    assert_eq!(map.evictions(), 9 * capacity as u64);
+}
+
+#[test]
+fn what_was_held_goes_like_all_others_when_it_is_let_go_of() {
+    let map = beginning(Standing::Idle, 0, 100);
+    let mut held: Vec<Told> = (0..50).map(|key| map.peek(&key.to_string()).expect("there")).collect();
+    assert_eq!(gone_after(&map, "x", 100), [50]);
+    drop(held.remove(7));
+    let used = (51..90).map(|key| map.get(&key.to_string())).count();
+    assert_eq!(used, 39);
+    let mut gone: Vec<usize> = Vec::new();
+    for added in 0..8 {
+        gone.extend(gone_after(&map, &format!("y{added}"), 100));
+    }
+    assert!(gone.contains(&7), "it was used less recently than {gone:?}");
+    assert!(gone.iter().all(|&key| key == 7 || key >= 90), "{gone:?}");
+}
+
+#[test]
+fn one_of_many_that_were_put_aside_is_found_as_soon_as_it_is_idle() {
+    for put_aside in [Standing::Engaged, Standing::Idle] {
+        let map = Keyed::<Told>::with_parts((), 500, 1);
+        let add = |key: usize| {
+            let member = map.get(&key.to_string());
+            member.stands(put_aside);
+            member
+        };
+        let mut handles: Vec<Option<Told>> = (0..500).map(|key| Some(add(key))).collect();
+        if put_aside == Standing::Engaged {
+            handles.clear();
+        }
+        for idle in [250, 499, 3] {
+            map.peek(&idle.to_string()).expect("kept").stands(Standing::Idle);
+            if let Some(handle) = handles.get_mut(idle) {
+                *handle = None;
+            }
+            assert_eq!(gone_after(&map, &format!("x{idle}"), 500), [idle]);
+            map.get(&format!("x{idle}")).stands(Standing::Engaged);
+        }
+    }
+}
+
 #[test]
 fn kept_ones_that_are_engaged_no_more_go_like_all_others() {
     use Standing::{Engaged, Idle};
@@ -219,7 +328,7 @@ fn what_was_never_used_or_is_held_is_not_cleared_away() {
     let map = Keyed::<Told>::with_capacity((), 10);
     let held: Vec<Told> = (0..10).map(|key| map.get(&key.to_string())).collect();
     held.iter().for_each(|member| member.stands(Standing::Fresh));
-    assert_eq!(gone_after(&map, "x", 10), [0], "it is full, and held ones are idle");
+    assert_eq!(gone_after(&map, "x", 10), [0], "it is full, and all are held");
 }
 
 /// Case `eviction-skips-empty-key`.
@@ -270,19 +379,47 @@ fn capacities_that_cannot_work_are_refused_and_keep_nothing() {
 fn the_parts_of_a_map_have_its_capacity_together() {
     for capacity in [1, 2, 255, 256, 511, 512, 1_000, 8_192, 8_193, 100_000] {
         let map = Keyed::<Told>::with_capacity((), capacity);
-        assert!(map.0.shards.len().is_power_of_two() && map.0.shards.len() <= MAX_SHARDS);
-        for key in 0..2 * capacity + 100 {
-            map.get(&key.to_string()).stands(Standing::Idle);
-        }
-        assert!(map.len() <= capacity, "{} of {capacity}", map.len());
-        assert!(map.len() >= capacity - capacity / 50, "hashing fills every part: {} of {capacity}", map.len());
-        assert_eq!(map.len() as u64 + map.evictions(), 2 * capacity as u64 + 100);
+        assert!(map.0.parts.len().is_power_of_two() && map.0.parts.len() <= MAX_SHARDS);
+        let add = |key: usize| map.get(&key.to_string()).stands(Standing::Idle);
+        (0..capacity).for_each(add);
+        assert_eq!((map.len(), map.keys().len(), map.evictions()), (capacity, capacity, 0), "all of it can be used");
+        add(capacity);
+        assert_eq!((map.len(), map.evictions()), (capacity, 1));
+        (capacity + 1..2 * capacity).for_each(add);
+        assert_eq!((map.len(), map.keys().len(), map.evictions()), (capacity, capacity, capacity as u64));
     }
 }
 
 #[test]
+fn one_part_can_have_all_places_and_gives_them_to_others() {
+    let map = Keyed::<Told>::with_parts((), 512, 2);
+    let [one, other] = [0, 1].map(|part| {
+        let keys = (0..).map(|key: u32| key.to_string());
+        keys.filter(|key| map.0.home_of(map.0.hash(key)) == part).take(513).collect::<Vec<_>>()
+    });
+    one[..512].iter().for_each(|key| map.get(key).stands(Standing::Idle));
+    assert_eq!((map.len(), map.evictions()), (512, 0));
+    map.get(&other[0]).stands(Standing::Idle);
+    assert_eq!((map.len(), map.evictions()), (512, 1), "the other part has nothing that could go");
+    assert!(map.peek(&one[0]).is_none() && map.peek(&one[1]).is_some(), "the least recently used one made room");
+    map.peek(&other[0]).expect("kept").stands(Standing::Engaged);
+    map.get(&other[1]).stands(Standing::Engaged);
+    assert!(map.peek(&other[0]).is_some() && map.peek(&one[1]).is_none(), "there is an idle one elsewhere");
+    one[2..512].iter().for_each(|key| map.peek(key).expect("kept").stands(Standing::Pinned));
+    map.get(&one[0]).stands(Standing::Idle);
+    assert!(map.peek(&other[0]).is_none(), "nothing else may go");
+    assert_eq!((map.len(), map.keys().len(), map.evictions()), (512, 512, 3));
+}
+
+#[test]
 fn nothing_is_lost_or_kept_twice_under_threads() {
-    let map = Keyed::<Told>::with_capacity((), 1_000);
+    for parts in [1, 2, 16] {
+        lose_nothing_under_threads(parts);
+    }
+}
+
+fn lose_nothing_under_threads(parts: usize) {
+    let map = Keyed::<Told>::with_parts((), 1_000, parts);
     let births = Arc::clone(&map.0.family);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -309,6 +446,82 @@ fn nothing_is_lost_or_kept_twice_under_threads() {
     assert_eq!(alive, map.len() as u64);
     drop(map);
     assert_eq!(births.made.load(Relaxed), births.dropped.load(Relaxed));
+}
+
+/// A key of the map as the test has it: its member, how it stands by itself, and perhaps a handle.
+struct Model {
+    watched: std::sync::Weak<State>,
+    handle: Option<Told>,
+}
+
+impl Model {
+    fn standing(&self) -> Option<Standing> {
+        let state = self.watched.upgrade()?;
+        let standing = STANDINGS[state.standing.load(Relaxed) as usize];
+        Some(if self.handle.is_some() { standing.max(Standing::InUse) } else { standing })
+    }
+}
+
+/// Random histories, with a plain count of what there is to lose before each new key.
+#[test]
+fn nothing_goes_while_something_else_would_be_less_of_a_loss() {
+    let mut evictions_of = [0; STANDINGS.len()];
+    for history in 0..400 {
+        let rng = crate::rng::Rng::seeded(history);
+        let below = |count: usize| (rng.unit() * count as f64) as usize;
+        let parts = 1 << below(3);
+        let capacity = parts * (1 + below(8));
+        let map = Keyed::<Told>::with_parts((), capacity, parts);
+        let mut models = std::collections::BTreeMap::<String, Model>::new();
+        // Some histories have many that may not go, some have few.
+        let matter = rng.unit();
+        for _ in 0..300 {
+            let key = below(3 * capacity).to_string();
+            let is_there = map.peek(&key).is_some();
+            let there = |models: &std::collections::BTreeMap<String, Model>| {
+                let standing =
+                    |(key, model): (&String, &Model)| Some((key.clone(), map.peek(key).and(model.standing())?));
+                models.iter().filter_map(standing).collect::<Vec<_>>()
+            };
+            let before = there(&models);
+            let evictions = map.evictions();
+            let member = map.get(&key);
+            let after = there(&models);
+            let gone: Vec<_> = before.iter().filter(|one| !after.iter().any(|other| other.0 == one.0)).collect();
+            assert!(!is_there || gone.is_empty(), "a key that is there needs no room");
+            let evicted = usize::try_from(map.evictions() - evictions).expect("few");
+            assert!(evicted == 0 || before.len() + 2 > capacity, "there was room");
+            let worst = gone.iter().map(|one| one.1).max();
+            let least = before.iter().map(|one| one.1).min();
+            let class = |standing: Standing| standing.max(Standing::Idle);
+            if evicted == 1 {
+                assert_eq!(worst.map(class), least.map(class), "history {history}: {before:?} lost {gone:?}");
+                evictions_of[worst.expect("one is gone") as usize] += 1;
+            }
+            assert!(evicted <= 1 && gone.len() <= evicted + 2);
+            if !is_there && map.peek(&key).is_none() {
+                let pinned = before.iter().filter(|one| one.1 == Standing::Pinned).count();
+                assert!(pinned >= capacity.min(8), "history {history}: not kept beside {before:?}");
+            }
+            let choice = if rng.unit() < matter { 4 + below(2) } else { below(3) };
+            member.stands(STANDINGS[choice]);
+            let handle = (rng.unit() < 0.3).then(|| member.clone());
+            models.insert(key, Model { watched: Arc::downgrade(&member.0), handle });
+            // Others change while nobody looks.
+            for model in models.values_mut() {
+                if rng.unit() < 0.05 {
+                    model.handle = None;
+                }
+                if let Some(state) = model.watched.upgrade().filter(|_| rng.unit() < 0.05) {
+                    Told(state).stands(STANDINGS[below(3)]);
+                }
+            }
+            assert_eq!(map.len(), map.keys().len());
+        }
+    }
+    let by = |standing: Standing| evictions_of[standing as usize];
+    let seen = [Standing::Idle, Standing::InUse, Standing::Engaged].map(by);
+    assert!(seen.iter().all(|&count| count > 100), "the histories come to everything: {seen:?}");
 }
 
 #[test]
