@@ -28,29 +28,31 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// A handle: clones share the map. The policies are made when they are first asked for, all from the same settings.
 ///
 /// # When it is full
-/// It never has more keys than its capacity, and none makes room before there are that many. Then a new key takes the place of
-/// one whose policy is equal to a new one; else of one that is idle; else of one that somebody holds, as each call does that is
-/// under way; else of one that holds calls back (an open breaker, a drained bucket). One with a trial under way does not go at
-/// all. Of equals the least recently used one goes. Calls that are under way keep the policy that they began with; a key that
+/// It never has more keys than its capacity, and none makes room for another before there are that many. Then a new key takes
+/// the place of an idle one. If there is none, it takes that of one that somebody holds, as every call does that is under way;
+/// if there is none of those either, that of one that holds calls back (an open breaker, a drained bucket). One with a trial
+/// under way, or isolated by hand, does not go at all. Of equals the least recently used one goes, but of the first few idle
+/// ones rather one whose policy is equal to a new one. Calls that are under way keep the policy that they began with; a key that
 /// comes back gets a new one.
 ///
 /// So whoever makes up keys cannot make the map grow, and has to drain a bucket for each place that he wants to take from
 /// another drained one.
 ///
-/// A search for room does not stop at keys that are held or hold calls back, however many there are in a row, but puts them
-/// aside, where they stay until they are used or found to be idle. Those that were put aside are looked at again in turn: 8 of
-/// each kind with each new key, and if all are, up to 1,024, as far as 32 for each new key so far allow. So with more than
-/// 32 of them in a part of the map, and nothing but new keys that are held or hold calls back as well, one that has become idle
-/// there may be found later than the next new key.
-///
-/// A search looks at no more than 1,024 keys of a part. If it finds none that may go before it has seen all that were not put
-/// aside, or nothing but trials, the new key gets a policy that is not kept: its calls are not refused, and count for nothing.
 /// Beyond half of its capacity, each new key also clears away up to two keys that were used and whose policies are equal to new
 /// ones by now.
 ///
+/// What a new key costs has a bound, and so has what can be known of the others:
+///
+/// * Keys that are found to be held, or to hold calls back, are put aside, and count as that until they are used or looked at
+///   again. Each new key looks at 8 of each kind again, and if there is no idle key at all of them, as long as that makes no more
+///   than 32 looks for each new key so far, of which up to 1,024 are saved up.
+/// * A search goes past 1,024 keys of a part that have to be put aside, and no further. If there are more that it has not come
+///   to, or if all that may be taken are trials, the new key gets a policy that is not kept: its calls are not refused, and count
+///   for nothing. The next new key goes on from there.
+///
 /// A map for at least twice [`MIN_SHARD_CAPACITY`] keys is divided into up to 16 parts, by hash, each with its own lock and its
-/// own order of use. They share the capacity. The part of the new key makes room if it has an idle one, or else the first that
-/// has one; and so on for those that matter more.
+/// own order of use. The parts share the capacity, however the hashes fall. Room is made in the part of the new key if there is
+/// an idle key in it, else in another one; and likewise for keys that are held or hold calls back, if none is idle anywhere.
 ///
 /// # Size
 /// About 90 bytes for a key of up to 24 bytes, and what the policy itself takes.

@@ -1,13 +1,13 @@
 //! Which entry of a part makes room for a new one.
 //!
 //! Entries that hold calls back, or that somebody holds, are put aside when a search comes upon them, and are in the way of no
-//! other. A search goes past any number of them: each was used or put in once since it was last put aside, and that has paid
-//! for putting it aside again, so that in the long run a search takes a constant number of looks. What was put aside is looked
-//! at again in rounds: a few with each new key, and when there is nothing else to take as many as are paid for by the keys
-//! that came before.
+//! other. A search goes past any run of them, and takes a constant number of looks in the long run: an entry comes back among
+//! those that a search looks at when it is used, put in or found to be idle, and that has paid for putting it aside again. What
+//! was put aside is looked at again in rounds: a few with each new key, and when there is nothing else to take as many as new
+//! keys have paid for.
 //!
-//! No search looks at more than a bounded number of entries, since the part is locked. One that has to stop there takes nothing,
-//! rather than something whose loss matters while there may be something else; the next one goes on where it has ended.
+//! No search looks at more than a bounded number of entries, since the part is locked. One that has to stop takes nothing, rather
+//! than something whose loss matters while there may be something idle; the next one goes on where it has ended.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -187,12 +187,12 @@ const ASIDE: [(List, List); 2] = [(List::Held, List::HeldSeen), (List::Kept, Lis
 /// How many entries a new key makes somebody look at, of each kind: 8.
 const SAMPLE: usize = 8;
 
-/// How many entries a search for room looks at, at the most: 1,024, which takes some 50 µs. It takes that many only after as
-/// many have been used that hold calls back or are held.
+/// How many entries a search for room goes past: 1,024, so that the part is not locked for long. Only as many uses of entries
+/// that are held or hold calls back can make another search take as many looks.
 const MOST_LOOKS: usize = 1_024;
 
-/// How many more looks at what was put aside a new key pays for: 32. If everything is put aside, that is what each new key
-/// costs; else they add up.
+/// How many looks at what was put aside a new key pays for: 32. What is not needed at once is saved up, so that a part of the
+/// default size is looked at as a whole when its last idle entry is gone.
 const PAID_BY_NEW_KEY: u32 = 32;
 
 /// How many may be paid for: as many as a search may take.
