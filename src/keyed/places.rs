@@ -1,7 +1,5 @@
 //! How many entries a map may have, over all of its parts.
 
-use std::mem;
-
 use crate::sync::{AtomicU64, Ordering};
 
 /// As many places as a map may have entries. Whoever puts one in takes a place before, and gives it back after it was taken
@@ -17,7 +15,10 @@ pub(super) struct Places {
 
 /// A place that was taken for an entry. It is given back if nothing is put in.
 #[must_use]
-pub(super) struct Place<'a>(&'a Places);
+pub(super) struct Place<'a> {
+    of: &'a Places,
+    is_filled: bool,
+}
 
 impl Places {
     pub(super) fn new(most: usize) -> Places {
@@ -36,25 +37,27 @@ impl Places {
     pub(super) fn take(&self) -> Option<Place<'_>> {
         let one_more = |taken: u64| (taken < self.most).then(|| taken + 1);
         let was = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        was.ok().map(|_| Place(self))
+        was.ok().map(|_| Place { of: self, is_filled: false })
     }
 
     /// The place of an entry that was taken out.
     pub(super) fn of_one_gone(&self) -> Place<'_> {
-        Place(self)
+        Place { of: self, is_filled: false }
     }
 }
 
 impl Place<'_> {
     /// An entry is in it.
-    pub(super) fn fill(self) {
-        mem::forget(self);
+    pub(super) fn fill(mut self) {
+        self.is_filled = true;
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_filled {
+            self.of.taken.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

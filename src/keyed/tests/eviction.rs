@@ -125,8 +125,7 @@ fn what_was_held_goes_like_all_others_when_it_is_let_go_of() {
     let mut held: Vec<Told> = (0..50).map(|key| map.peek(&key.to_string()).expect("there")).collect();
     assert_eq!(gone_after(&map, "x", 100), [50]);
     drop(held.remove(7));
-    let used = (51..90).map(|key| map.get(&key.to_string())).count();
-    assert_eq!(used, 39);
+    (51..90).for_each(|key| drop(map.get(&key.to_string())));
     let mut gone: Vec<usize> = Vec::new();
     for added in 0..8 {
         gone.extend(gone_after(&map, &format!("y{added}"), 100));
