@@ -66,6 +66,12 @@ impl Family {
         Arc::clone(&lock(&self.config))
     }
 
+    /// Reads settings without a share in them: that might become the last one, and it is the user's code that goes with it. A
+    /// leaf too.
+    pub(super) fn read_config<R>(&self, read: impl FnOnce(&BreakerConfig) -> R) -> R {
+        read(&lock(&self.config))
+    }
+
     #[inline]
     pub(super) fn live(&self) -> &LiveThresholds {
         &self.live

@@ -15,7 +15,8 @@ use crate::keyed::member::sealed::{Sealed, Standing};
 
 impl Sealed for Breaker {}
 
-/// A breaker that is open goes last when a map is full, one with a trial under way or isolated by hand not at all.
+/// When a map is full, a breaker that lets calls through, and knows of none under way, goes first; then one with calls under way,
+/// then one that is open; one with a trial under way or isolated by hand not at all.
 impl Member for Breaker {
     const KIND: &'static str = "breaker";
 

@@ -56,6 +56,8 @@ pub(crate) mod sealed {
         Unused,
         /// Something, but it holds nobody back: a closed breaker that has counted calls, a bucket that is not full.
         Idle,
+        /// Somebody holds it: there are calls under way, or handles. A map finds that by itself; no member says so.
+        InUse,
         /// It holds calls back: an open breaker, a drained bucket.
         Engaged,
         /// Somebody relies on its being found again: a trial is running. It is not evicted.

@@ -5,6 +5,8 @@
 
 pub(crate) mod member;
 mod order;
+mod places;
+mod room;
 mod shard;
 
 use std::fmt;
@@ -13,11 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::member::Member;
-use self::shard::Shard;
+use self::places::Places;
+use self::shard::{Entry, Shard};
 use crate::error::ConfigError;
 use crate::policy::{Call, Next, Outcome, Policy, Settings, Site};
 use crate::snapshot::{KeyedSnapshot, PolicySnapshot};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Sends every call through the policy of its key: [`Context::with_key`](crate::Context::with_key). Calls without a key share
 /// that of the empty key, which is a key like any other.
@@ -25,20 +28,31 @@ use crate::sync::{Mutex, lock};
 /// A handle: clones share the map. The policies are made when they are first asked for, all from the same settings.
 ///
 /// # When it is full
-/// It never has more keys than its capacity. A new key takes the place of one whose policy is equal to a new one; else of one
-/// that is idle; else of the least recently used one. A policy whose loss would let through what it holds back (an open
-/// breaker, a drained bucket) goes last, and one with a trial under way not at all. Calls that are under way keep the policy
-/// that they began with; a key that comes back gets a new one.
+/// It never has more keys than its capacity, and none makes room for another before there are that many. Then a new key takes
+/// the place of an idle one. If there is none, it takes that of one that somebody holds, as every call does that is under way;
+/// if there is none of those either, that of one that holds calls back (an open breaker, a drained bucket). One with a trial
+/// under way, or isolated by hand, does not go at all. Of equals the least recently used one goes, but of the first few idle
+/// ones rather one whose policy is equal to a new one. Calls that are under way keep the policy that they began with; a key that
+/// comes back gets a new one.
 ///
 /// So whoever makes up keys cannot make the map grow, and has to drain a bucket for each place that he wants to take from
 /// another drained one.
 ///
-/// The search looks at a constant number of keys, from the least recently used on, and never at all of them. If it finds only
-/// trials, the new key gets a policy that is not kept: its calls are not refused, and count for nothing. Beyond half of its
-/// capacity, each new key also clears away up to two keys that were used and whose policies are equal to new ones by now.
+/// Beyond half of its capacity, each new key also clears away up to two keys that were used and whose policies are equal to new
+/// ones by now.
 ///
-/// A map of more than [`MIN_SHARD_CAPACITY`] keys is divided into up to 16 parts, by hash, each with its share of the capacity,
-/// its own lock and its own order of use.
+/// What a new key costs has a bound, and so has what can be known of the others:
+///
+/// * Keys that are found to be held, or to hold calls back, are put aside, and count as that until they are used or looked at
+///   again. Each new key looks at 8 of each kind again, and if there is no idle key at all of them, as long as that makes no more
+///   than 32 looks for each new key so far, of which up to 1,024 are saved up.
+/// * A search goes past 1,024 keys of a part that have to be put aside, and no further. If there are more that it has not come
+///   to, or if all that may be taken are trials, the new key gets a policy that is not kept: its calls are not refused, and count
+///   for nothing. The next new key goes on from there.
+///
+/// A map for at least twice [`MIN_SHARD_CAPACITY`] keys is divided into up to 16 parts, by hash, each with its own lock and its
+/// own order of use. The parts share the capacity, however the hashes fall. Room is made in the part of the new key if there is
+/// an idle key in it, else in another one; and likewise for keys that are held or hold calls back, if none is idle anywhere.
 ///
 /// # Size
 /// About 90 bytes for a key of up to 24 bytes, and what the policy itself takes.
@@ -48,10 +62,11 @@ pub struct Keyed<P: Member>(Arc<Shared<P>>);
 struct Shared<P: Member> {
     family: P::Family,
     /// A power of two of them.
-    shards: Box<[Part<P>]>,
+    parts: Box<[Part<P>]>,
     /// Seeded for each map: keys come from outside, and must not be made to collide.
     hasher: RandomState,
     capacity: usize,
+    places: Places,
 }
 
 /// A line of its own, so that threads do not disturb one another.
@@ -68,42 +83,51 @@ impl<P: Member> Keyed<P> {
     /// One policy for each key, for up to `capacity` keys: from 1 to [`MAX_CAPACITY`]. Other capacities are refused where it is
     /// used; a map with one keeps nothing.
     pub fn with_capacity(config: P::Config, capacity: usize) -> Keyed<P> {
-        let usable = if check_capacity(capacity).is_ok() { capacity } else { 0 };
-        let parts = (usable / MIN_SHARD_CAPACITY).clamp(1, MAX_SHARDS);
-        let parts = 1 << parts.ilog2();
+        let parts = (usable(capacity) / MIN_SHARD_CAPACITY).clamp(1, MAX_SHARDS);
+        Keyed::with_parts(config, capacity, 1 << parts.ilog2())
+    }
+
+    fn with_parts(config: P::Config, capacity: usize, parts: usize) -> Keyed<P> {
+        let usable = usable(capacity);
         let (share, rest) = (usable / parts, usable % parts);
         let part = |number| Part(Mutex::new(Shard::new(share + usize::from(number < rest))));
-        let shards = (0..parts).map(part).collect();
-        Keyed(Arc::new(Shared { family: P::family(config), shards, hasher: RandomState::new(), capacity }))
+        Keyed(Arc::new(Shared {
+            family: P::family(config),
+            parts: (0..parts).map(part).collect(),
+            hasher: RandomState::new(),
+            capacity,
+            places: Places::new(usable),
+        }))
     }
 
     /// The policy of `key`, which counts as used by this. It is made if there is none.
     #[must_use]
     pub fn get(&self, key: &str) -> P {
         let hash = self.0.hash(key);
-        let shard = self.shard(hash);
-        let known = lock(shard).get(hash, key);
-        known.unwrap_or_else(|| self.add(shard, hash, key))
+        let home = self.0.home_of(hash);
+        let known = self.0.part(home).get(hash, key);
+        known.unwrap_or_else(|| self.add(home, hash, key))
     }
 
     /// The policy of `key`, if there is one. Does not count as a use.
     #[must_use]
     pub fn peek(&self, key: &str) -> Option<P> {
         let hash = self.0.hash(key);
-        lock(self.shard(hash)).peek(hash, key)
+        self.0.part(self.0.home_of(hash)).peek(hash, key)
     }
 
     /// Takes the policy of `key` out: the next call with that key gets a new one. Calls that are under way keep it.
     pub fn remove(&self, key: &str) -> Option<P> {
         let hash = self.0.hash(key);
-        let removed = lock(self.shard(hash)).remove(hash, key);
-        removed.map(shard::Entry::into_member)
+        let removed = self.0.part(self.0.home_of(hash)).remove(hash, key)?;
+        drop(self.0.places.of_one_gone());
+        Some(removed.into_member())
     }
 
-    /// How many keys there are; at most [`capacity`](Keyed::capacity).
+    /// How many keys there are; at most [`capacity`](Keyed::capacity). Takes no lock.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.sum(Shard::len)
+        self.0.places.taken()
     }
 
     /// Whether there is no key.
@@ -115,7 +139,7 @@ impl<P: Member> Keyed<P> {
     /// How many keys have made room for others. If it rises, there are more keys than the capacity.
     #[must_use]
     pub fn evictions(&self) -> u64 {
-        self.sum(Shard::evictions)
+        self.0.parts.iter().map(|part| lock(&part.0).evictions()).sum()
     }
 
     /// How many keys there may be.
@@ -133,31 +157,17 @@ impl<P: Member> Keyed<P> {
     /// The keys that there are, in no order. It copies all of them: for an operator, not for every call.
     #[must_use]
     pub fn keys(&self) -> Vec<Arc<str>> {
-        self.0.shards.iter().flat_map(|part| lock(&part.0).keys()).collect()
+        self.0.parts.iter().flat_map(|part| lock(&part.0).keys()).collect()
     }
 
     /// The policy of a key that was not there a moment ago.
     #[cold]
-    fn add(&self, shard: &Mutex<Shard<P>>, hash: u64, key: &str) -> P {
-        // The clock and the allocator are asked before the lock, and what made room is dropped after it.
+    fn add(&self, home: usize, hash: u64, key: &str) -> P {
+        // The clock and the allocator are asked before the lock.
         let now = P::now(&self.0.family);
         let key = Arc::from(key);
         let member = P::join(&self.0.family, Some(&key));
-        let entry = shard::Entry::new(key, member);
-        let rehash = |key: &str| self.0.hash(key);
-        let (member, _left) = lock(shard).get_or_insert(hash, entry, now, &rehash);
-        member
-    }
-
-    fn shard(&self, hash: u64) -> &Mutex<Shard<P>> {
-        let shards = &self.0.shards;
-        // Bits that the table of a shard makes no use of.
-        let number = (hash >> 32) as usize & (shards.len() - 1);
-        &shards[number].0
-    }
-
-    fn sum<N: std::iter::Sum<N>>(&self, count: impl Fn(&Shard<P>) -> N) -> N {
-        self.0.shards.iter().map(|part| count(&lock(&part.0))).sum()
+        self.0.admit(home, hash, Entry::new(key, member), now)
     }
 
     /// A key of its own for what is too long to be kept as one, or is no text. Nobody outside can tell which; two of them are
@@ -186,6 +196,29 @@ impl<P: Member> Shared<P> {
         hasher.write(key.as_bytes());
         hasher.finish()
     }
+
+    /// The part in which the key with that hash is, if it is anywhere.
+    #[inline]
+    fn home_of(&self, hash: u64) -> usize {
+        // Bits that the table of a part makes no use of.
+        self.in_turn((hash >> 32) as usize)
+    }
+
+    /// A part, by a number that goes round.
+    #[inline]
+    fn in_turn(&self, number: usize) -> usize {
+        number & (self.parts.len() - 1)
+    }
+
+    #[inline]
+    fn part(&self, number: usize) -> MutexGuard<'_, Shard<P>> {
+        lock(&self.parts[number].0)
+    }
+}
+
+/// What a map with this capacity has: one that cannot work keeps nothing.
+fn usable(capacity: usize) -> usize {
+    if check_capacity(capacity).is_ok() { capacity } else { 0 }
 }
 
 fn check_capacity(capacity: usize) -> Result<(), ConfigError> {
@@ -239,8 +272,8 @@ pub const DEFAULT_CAPACITY: usize = 8_192;
 /// The largest capacity: a thousand million keys.
 pub const MAX_CAPACITY: usize = 1_000_000_000;
 
-/// A map is divided only if each part has room for at least this many keys: 256. Hashing fills parts unevenly, and the smaller
-/// they are, the earlier one of them is full.
+/// A map is divided only if each part has a share of at least this many keys: 256. Each part has an order of use of its own: the
+/// smaller it is, the less does the one that was used least recently in it say of the whole map.
 pub const MIN_SHARD_CAPACITY: usize = 256;
 
 /// More threads than this seldom ask for keys at the same moment.

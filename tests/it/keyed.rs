@@ -77,6 +77,33 @@ fn made_up_keys_do_not_free_one_who_is_held_back() {
 }
 
 #[test]
+fn many_who_are_held_back_are_so_while_others_come() {
+    let (limits, clock) = limits(500);
+    let user = |number: u32| format!("user-{number}");
+    (0..500).for_each(|number| assert_eq!(call(&limits, &clock, &user(number)), None));
+    (0..200).for_each(|number| assert_eq!(call(&limits, &clock, &user(number)), None));
+    (200..500).for_each(|number| drop(limits.get(&user(number))));
+    (0..200).for_each(|number| assert_eq!(call(&limits, &clock, &format!("new-{number}")), None));
+    (0..200).for_each(|number| assert_eq!(call(&limits, &clock, &user(number)), Some(secs(1)), "{number}"));
+    assert_eq!((limits.len(), limits.evictions()), (500, 200));
+}
+
+#[test]
+fn a_limit_with_a_call_in_flight_goes_after_those_without() {
+    let (limits, clock) = limits(3);
+    let cx = Context::new().with_clock(&clock).with_key("in flight");
+    let mut run = spawn(try_do(&cx, |_| pending::<Result<(), ()>>(), &limits));
+    assert_pending!(run.poll());
+    (0..20).for_each(|key| assert_eq!(call(&limits, &clock, &key.to_string()), None));
+    assert_eq!(limits.peek("in flight").map(|limit| limit.available()), Some(1));
+    assert_eq!((limits.len(), limits.evictions()), (3, 18));
+    // When the call is over, its key is the least recently used one.
+    drop(run);
+    (20..22).for_each(|key| assert_eq!(call(&limits, &clock, &key.to_string()), None));
+    assert!(limits.peek("in flight").is_none());
+}
+
+#[test]
 fn buckets_that_are_full_again_are_cleared_away() {
     let (limits, clock) = limits(1_000);
     (0..900).for_each(|key| assert_eq!(call(&limits, &clock, &format!("once{key}")), None));

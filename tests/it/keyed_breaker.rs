@@ -1,12 +1,15 @@
 //! One breaker for each key: what fails with one shard, which keys make room for others, and what they have in common.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use steadfast::breaker::{Breaker, BreakerConfig, Cause, Permit, State, TripRule};
 use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::Kind;
-use steadfast::{Context, Error, Executor, Keyed, Retry, Timeout, try_do};
+use steadfast::{Context, Error, Executor, Keyed, Retry, Timeout, Verdict, try_do};
 
 use crate::breakers::{OPEN_TIME, consecutive, counting, logging};
 use crate::support::{at_rest, secs};
@@ -153,6 +156,100 @@ fn breakers_that_hold_calls_back_outlive_any_number_of_new_keys() {
 }
 
 #[test]
+fn an_outage_of_many_hosts_is_remembered_while_there_are_idle_ones() {
+    const CAPACITY: usize = 600;
+    for down in [1, 8, 16, 160, 300] {
+        let shards = Shards::new(consecutive(1), CAPACITY);
+        let host = |number: usize| format!("host-{number}");
+        (0..CAPACITY).for_each(|number| shards.succeed(&host(number)));
+        (0..down).for_each(|number| shards.fail(&host(number)));
+        // Nobody calls those that are down, and all others are in use.
+        (down..CAPACITY).for_each(|number| shards.succeed(&host(number)));
+        (0..200).for_each(|number| shards.succeed(&format!("new-{number}")));
+        let is_open = |number: &usize| shards.breakers.peek(&host(*number)).map(|it| it.state()) == Some(State::Open);
+        assert_eq!((0..down).filter(is_open).count(), down, "open breakers out of {down}");
+        assert_eq!((shards.breakers.len(), shards.breakers.evictions()), (CAPACITY, 200));
+    }
+}
+
+#[test]
+fn a_breaker_with_a_call_in_flight_goes_after_the_idle_ones_and_before_the_open_ones() {
+    let shards = Shards::new(consecutive(1), 4);
+    let cx = shards.cx.clone().with_key("in flight");
+    let mut call = tokio_test::task::spawn(try_do(&cx, |_| pending::<Result<(), ()>>(), &shards.breakers));
+    tokio_test::assert_pending!(call.poll());
+    let permit = shards.breakers.get("permit").try_acquire().unwrap();
+    ["open", "idle"].iter().for_each(|key| shards.fail(key));
+    shards.clock.advance(OPEN_TIME);
+    shards.succeed("idle");
+    (0..10).for_each(|number| shards.succeed(&format!("new-{number}")));
+    assert_eq!(shards.keys(), ["in flight", "new-9", "open", "permit"]);
+    shards.fail("new-9");
+    shards.succeed("newer");
+    assert_eq!(shards.keys(), ["new-9", "newer", "open", "permit"], "the least recently used of those in flight");
+    permit.success();
+    shards.fail("newer");
+    shards.succeed("newest");
+    assert_eq!(shards.keys(), ["new-9", "newer", "newest", "open"], "a permit that was used holds nothing");
+}
+
+#[test]
+fn a_map_makes_room_when_it_is_full_and_not_before() {
+    for _ in 0..20 {
+        // Each map has a seed of its own.
+        let breakers = Keyed::<Breaker>::new(consecutive(1));
+        let capacity = breakers.capacity();
+        (0..capacity).for_each(|key| breakers.get(&key.to_string()).record(Verdict::Success));
+        assert_eq!((capacity, breakers.len(), breakers.evictions()), (8_192, capacity, 0));
+        breakers.get("one more").record(Verdict::Success);
+        assert_eq!((breakers.len(), breakers.evictions()), (capacity, 1));
+    }
+}
+
+thread_local! {
+    static ASKS_THE_MAP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Owned by a listener: its end is the user's code.
+struct Owned(Arc<AtomicBool>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.fetch_or(ASKS_THE_MAP.get(), Relaxed);
+    }
+}
+
+#[test]
+fn settings_that_were_replaced_are_not_dropped_by_a_search_for_room() {
+    let under_lock = Arc::new(AtomicBool::new(false));
+    let settings = || {
+        let owned = Owned(Arc::clone(&under_lock));
+        consecutive(1).open_backoff(2.0, secs(600)).on_transition(move |_| _ = &owned)
+    };
+    let shards = Shards::new(settings(), 20);
+    let keys: Vec<String> = (0..20).map(|number| format!("key-{number}")).collect();
+    keys.iter().for_each(|key| shards.fail(key));
+    shards.clock.advance(OPEN_TIME);
+    // Half of them have a trial under way, and half are closed and remember that they were open.
+    let trials: Vec<Permit> = keys[..10].iter().map(|key| shards.breakers.get(key).try_acquire().unwrap()).collect();
+    keys[10..].iter().for_each(|key| shards.succeed(key));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                shards.breakers.reconfigure(settings()).unwrap();
+            }
+        });
+        ASKS_THE_MAP.set(true);
+        (0..20_000).for_each(|number| drop(shards.breakers.get(&format!("new-{number}"))));
+        ASKS_THE_MAP.set(false);
+        is_over.store(true, Relaxed);
+    });
+    assert!(!under_lock.load(Relaxed));
+    drop(trials);
+}
+
+#[test]
 fn with_nothing_but_trials_a_new_key_is_served_and_not_kept() {
     let shards = Shards::new(consecutive(1), 2);
     ["a", "b"].iter().for_each(|key| shards.fail(key));
@@ -259,7 +356,7 @@ fn a_map_under_threads_loses_no_failure() {
                 for number in 0..4_000 {
                     let breaker = shards.breakers.get(&format!("key-{}", number % 100));
                     let permit = breaker.try_acquire().unwrap();
-                    permit.record(steadfast::Verdict::Success);
+                    permit.record(Verdict::Success);
                 }
             });
         }

@@ -51,29 +51,29 @@ impl Core {
         }
     }
 
-    /// What a map of breakers must know of one that is not closed; none for one that is.
+    /// What a map of breakers must know of one that is not closed; none for one that is. Asked under the map's lock, so no
+    /// settings of the user's may be dropped here.
     pub(in crate::breaker) fn standing_by_state(&self, now: Moment) -> Option<Standing> {
         if self.word().is_closed() {
             return None;
         }
-        let config = self.family.config();
         let cold = self.cold();
+        let is_expired = || self.family.read_config(|config| cold.half_open.expired(config, now).is_some());
         match self.word_locked(&cold).kind() {
             Kind::Closed => None,
             Kind::Paused if self.rare().until() <= now => None,
             Kind::Isolated => Some(Standing::Pinned),
-            Kind::HalfOpen if cold.half_open.has_trials() && cold.half_open.expired(&config, now).is_none() => {
-                Some(Standing::Pinned)
-            }
+            Kind::HalfOpen if cold.half_open.has_trials() && !is_expired() => Some(Standing::Pinned),
             Kind::Paused | Kind::Open | Kind::HalfOpen | Kind::MetricsOnly | Kind::Disabled => Some(Standing::Engaged),
         }
     }
 
-    /// Whether it knows something that its counts do not show: calls however long ago, or openings in a row.
+    /// Whether it knows something that its counts do not show: calls however long ago, or openings in a row. Asked under a map's
+    /// lock too.
     pub(in crate::breaker) fn remembers(&self, now: Moment) -> bool {
-        let config = self.family.config();
         let has_calls = self.count_window.as_ref().is_some_and(|window| window.read().calls > 0);
-        has_calls || self.rare.get().is_some_and(|rare| lock(&rare.cold).times.are_in_a_row(&config, now))
+        let are_in_a_row = |cold: &Cold| self.family.read_config(|config| cold.times.are_in_a_row(config, now));
+        has_calls || self.rare.get().is_some_and(|rare| are_in_a_row(&lock(&rare.cold)))
     }
 
     /// Whether it has ever counted anything, or changed its state.
