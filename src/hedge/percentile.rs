@@ -114,8 +114,12 @@ impl Percentile {
     fn count_in_warm_up(&self) {
         model_fence();
         if self.delay.load(SeqCst) == UNKNOWN {
-            self.samples.fetch_add(1, Release);
+            self.count();
         }
+    }
+
+    fn count(&self) {
+        self.samples.fetch_add(1, Release);
     }
 
     pub(super) fn bind(&self, clock: &Clock) -> Result<(), ConfigError> {

@@ -26,10 +26,10 @@ fn answer(percentile: &Percentile, now: Moment) {
     percentile.answered(now, Duration::ZERO);
 }
 
-/// Two samples, which is what it takes, have left the window at the time of [`LATER`].
-fn forgotten(is_known: bool) -> Arc<Percentile> {
-    let percentile = percentile(2);
-    (0..2).for_each(|_| answer(&percentile, at(0)));
+/// So many samples as it takes have left the window at the time of [`LATER`].
+fn forgotten(samples: u32, is_known: bool) -> Arc<Percentile> {
+    let percentile = percentile(samples);
+    (0..samples).for_each(|_| answer(&percentile, at(0)));
     assert!(!is_known || percentile.delay(at(0)).is_some());
     percentile
 }
@@ -37,38 +37,46 @@ fn forgotten(is_known: bool) -> Arc<Percentile> {
 /// In seconds; more than a window after the start.
 const LATER: u64 = 200;
 
-/// One sample beside an estimate that finds too few. The next one is what it takes, and has to be enough.
-fn is_known_with_the_second_sample(before: &Percentile) {
-    assert!((1..=2).contains(&before.samples.load(Relaxed)), "not too few, and not less than none");
-    answer(before, at(LATER));
-    assert!(before.delay(at(LATER + 2)).is_some());
+/// Makes an estimate beside so many samples less one as it takes. It finds too few, and the next one has to be enough.
+fn estimate_beside(percentile: &Arc<Percentile>, samples: u32, answer_beside: fn(&Percentile)) {
+    let others: Vec<_> = (1..samples)
+        .map(|_| {
+            let percentile = Arc::clone(percentile);
+            thread::spawn(move || answer_beside(&percentile))
+        })
+        .collect();
+    assert_eq!(percentile.delay(at(LATER)), None);
+    for other in others {
+        other.join().expect("a model thread does not panic");
+    }
+    let counted = percentile.samples.load(Relaxed);
+    assert!((samples - 1..2 * samples).contains(&(counted as u32)), "{counted} is too few, or less than none");
+    answer(percentile, at(LATER));
+    assert!(percentile.delay(at(LATER + 2)).is_some());
 }
 
 #[test]
 fn loom_no_sample_is_lost_beside_a_warm_up_that_begins() {
-    model(|| {
-        let percentile = forgotten(true);
-        let other = thread::spawn({
-            let percentile = Arc::clone(&percentile);
-            move || answer(&percentile, at(LATER))
-        });
-        assert_eq!(percentile.delay(at(LATER)), None);
-        other.join().expect("a model thread does not panic");
-        is_known_with_the_second_sample(&percentile);
-    });
+    for samples in [2, 3] {
+        model(move || estimate_beside(&forgotten(samples, true), samples, |it| answer(it, at(LATER))));
+    }
 }
 
 #[test]
 fn loom_no_sample_is_lost_beside_a_warm_up_that_goes_on() {
+    for samples in [2, 3] {
+        model(move || estimate_beside(&forgotten(samples, false), samples, |it| answer(it, at(LATER))));
+    }
+}
+
+/// Without the look at the delay, whose fence in the models would make the count a `Release` whatever it is.
+#[test]
+fn loom_what_is_corrected_away_was_found_in_the_bins() {
     model(|| {
-        let percentile = forgotten(false);
-        let other = thread::spawn({
-            let percentile = Arc::clone(&percentile);
-            move || answer(&percentile, at(LATER))
+        estimate_beside(&forgotten(2, false), 2, |percentile| {
+            percentile.latencies.ended(at(LATER), Duration::ZERO);
+            percentile.count();
         });
-        assert_eq!(percentile.delay(at(LATER)), None);
-        other.join().expect("a model thread does not panic");
-        is_known_with_the_second_sample(&percentile);
     });
 }
 
@@ -92,7 +100,7 @@ fn loom_samples_of_two_threads_end_a_warm_up() {
 fn loom_what_two_estimates_find_gone_is_taken_off_the_count_once() {
     for is_known in [true, false] {
         model(move || {
-            let percentile = forgotten(is_known);
+            let percentile = forgotten(2, is_known);
             // The second estimate may be made at once, as soon as the first has ended.
             let other = thread::spawn({
                 let percentile = Arc::clone(&percentile);
@@ -103,6 +111,22 @@ fn loom_what_two_estimates_find_gone_is_taken_off_the_count_once() {
             assert_eq!(percentile.samples.load(Relaxed), 0);
         });
     }
+}
+
+/// The same without the fence of the models, which would make the look at `stale_at` an `Acquire` whatever it is.
+#[test]
+fn loom_who_may_estimate_knows_what_the_one_before_has_taken_off() {
+    model(|| {
+        let percentile = forgotten(2, true);
+        let other = thread::spawn({
+            let percentile = Arc::clone(&percentile);
+            move || percentile.delay(at(LATER))
+        });
+        if percentile.may_estimate(at(LATER + 1).nanos()) {
+            assert_eq!(percentile.samples.load(Relaxed), 0);
+        }
+        other.join().expect("a model thread does not panic");
+    });
 }
 
 #[test]
