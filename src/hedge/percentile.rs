@@ -7,7 +7,7 @@
 //! It must not be too low: who reads the bins corrects the count to what it has found there, and keeps what has been added since.
 //!
 //! * One at a time reads the bins: who has put `BEING_ESTIMATED` into `stale_at`, with `Acquire`. It is taken out with `Release`, so
-//!   that the next one does not correct anew what the one before has.
+//!   that the next one does not correct anew what the one before has corrected.
 //! * A sample is counted in its bin first and beside it then, with `Release`; the count is read first and the bins then, with
 //!   `Acquire`. So what is corrected away as counted was found in the bins, unless it has left the window.
 //! * Samples are not counted beside the bins while the delay is known. So it is made unknown first, and the bins are read then;

@@ -31,8 +31,8 @@ pub(super) struct Race<'a, 'run, T, E, N: Next<T, E>, F, S, L> {
     next: N,
     /// Makes a later lane, whose type has no name.
     start: S,
-    /// Made when the first lane has not decided at once: what a quick call needs is little, and is not moved about. Made before its
-    /// first poll if latencies are followed, which may take long.
+    /// Made when the first lane has not decided at once: what a quick call needs is little, and is not moved about. If latencies are
+    /// followed, made before the first poll, which may take long.
     lanes: Option<Lanes<'a, 'run, T, E, N, S, L>>,
 }
 
@@ -54,7 +54,7 @@ struct Lanes<'a, 'run, T, E, N: Next<T, E>, S, L> {
     /// When the first lane began; `NEVER` if nobody follows latencies.
     begun: Moment,
     first_runs: bool,
-    /// The first lane's first poll has ended, and not by a panic.
+    /// The first lane was pending after its first poll, or has failed in it.
     is_open: bool,
 }
 
@@ -194,6 +194,8 @@ where
     /// The first lane is pending, or has failed: it may be hedged from now on.
     fn open(&mut self) -> Option<Alarm<'run>> {
         self.is_open = true;
+        // A run that waits knows for how long, also if nothing more may start.
+        let _first_look = self.call.now();
         if !self.may_start() {
             self.left = 0;
         }
