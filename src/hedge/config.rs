@@ -85,7 +85,8 @@ impl Hedge {
     /// twenty is hedged, however fast the dependency is. `p` is between 0 and 1.
     ///
     /// The latencies are those of the last [`window`](Hedge::window), of attempts that were answered; what is known of lanes that
-    /// were dropped counts too. Until there are [`min_samples`](Hedge::min_samples) only a failure starts the next lane.
+    /// were dropped or ran into a limit of their own counts too. Until there are [`min_samples`](Hedge::min_samples) only a failure
+    /// starts the next lane.
     ///
     /// The hedge is then a handle: clones share what they have seen. Each setter but [`max`](Hedge::max) begins afresh, so set
     /// first and clone then.

@@ -6,7 +6,8 @@
 //! may have left the window, so the count may be too high, and then the bins are read in vain, once in a sixtieth of the window.
 //! It must not be too low: who reads the bins corrects the count to what it has found there, and keeps what has been added since.
 //!
-//! * One at a time reads the bins: who has put `BEING_ESTIMATED` into `stale_at`.
+//! * One at a time reads the bins: who has put `BEING_ESTIMATED` into `stale_at`, with `Acquire`. It is taken out with `Release`, so
+//!   that the next one does not correct anew what the one before has corrected.
 //! * A sample is counted in its bin first and beside it then, with `Release`; the count is read first and the bins then, with
 //!   `Acquire`. So what is corrected away as counted was found in the bins, unless it has left the window.
 //! * Samples are not counted beside the bins while the delay is known. So it is made unknown first, and the bins are read then;
@@ -23,6 +24,7 @@ use crate::error::ConfigError;
 use crate::sync::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
+    model_fence,
 };
 
 /// What all clones of one hedge share: the latencies, and the delay that was last read from them.
@@ -92,6 +94,7 @@ impl Percentile {
     /// Or goes on with it, when some have left the window since they were counted. `in_bins` reads how many there are.
     fn begin_warm_up(&self, in_bins: impl FnOnce() -> u64) {
         self.delay.store(UNKNOWN, SeqCst);
+        model_fence();
         let counted = self.samples.load(Acquire);
         self.samples.fetch_add(in_bins().wrapping_sub(counted), Relaxed);
     }
@@ -102,16 +105,21 @@ impl Percentile {
         self.count_in_warm_up();
     }
 
-    /// A lane was given up while it ran.
+    /// A lane was given up, or ran into a limit inside of it.
     pub(super) fn cut_off(&self, now: Moment, time: Duration) {
         self.latencies.cut_off(now, time);
         self.count_in_warm_up();
     }
 
     fn count_in_warm_up(&self) {
+        model_fence();
         if self.delay.load(SeqCst) == UNKNOWN {
-            self.samples.fetch_add(1, Release);
+            self.count();
         }
+    }
+
+    fn count(&self) {
+        self.samples.fetch_add(1, Release);
     }
 
     pub(super) fn bind(&self, clock: &Clock) -> Result<(), ConfigError> {
@@ -165,6 +173,9 @@ const ESTIMATES: u32 = 60;
 
 /// The number of a half must not come round while words of it are left: with half a second it takes 68 years.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+
+#[cfg(all(test, steadfast_loom))]
+mod loom_models;
 
 #[cfg(all(test, not(steadfast_loom)))]
 mod tests {
@@ -227,6 +238,7 @@ mod tests {
         answer(&percentile, at(202), 1);
         assert!(percentile.delay(at(202)).is_some());
     }
+
     #[test]
     fn what_is_answered_while_the_bins_are_read_is_not_lost() {
         let percentile = of_a_minute();

@@ -6,8 +6,10 @@ use std::task::{Context, Poll};
 use pin_project::pin_project;
 
 use super::Hedge;
+use super::percentile::Percentile;
 use crate::budget::Draw;
 use crate::clock::Moment;
+use crate::error::{Error, Kind};
 use crate::event::What;
 use crate::outcome::Mark;
 use crate::policy::{Call, Next, Outcome};
@@ -29,7 +31,8 @@ pub(super) struct Race<'a, 'run, T, E, N: Next<T, E>, F, S, L> {
     next: N,
     /// Makes a later lane, whose type has no name.
     start: S,
-    /// Made when the first lane has not decided at once: what a quick call needs is little, and is not moved about.
+    /// Made when the first lane has not decided at once: what a quick call needs is little, and is not moved about. If latencies are
+    /// followed, made before the first poll, which may take long.
     lanes: Option<Lanes<'a, 'run, T, E, N, S, L>>,
 }
 
@@ -48,9 +51,11 @@ struct Lanes<'a, 'run, T, E, N: Next<T, E>, S, L> {
     started: u32,
     /// How many failures have asked for the next lane.
     due: u32,
-    /// The time at the first lane's first poll; `NEVER` before the end of that.
+    /// When the first lane began; `NEVER` if nobody follows latencies.
     begun: Moment,
     first_runs: bool,
+    /// The first lane was pending after its first poll, or has failed in it.
+    is_open: bool,
 }
 
 struct Lane<L> {
@@ -86,21 +91,18 @@ where
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
+        if self.lanes.is_none() && self.hedge.latencies().is_some() {
+            self.as_mut().begin();
+        }
         let mut this = self.as_mut().project();
         let core = this.call.scope().core;
         let beside = core.look_inside();
-        if this.lanes.is_none() && this.hedge.latencies().is_some() {
-            // The time of the first lane's first poll, before that takes any.
-            let _begun = this.call.now();
-        }
         let first = match this.first.as_mut().as_pin_mut() {
             Some(first) => first.poll(cx),
             None => Poll::Pending,
         };
         let polled = match first {
-            Poll::Ready(outcome) if this.lanes.is_none() && decides(&outcome) && this.hedge.latencies().is_none() => {
-                Poll::Ready(outcome)
-            }
+            Poll::Ready(outcome) if this.lanes.is_none() && decides(&outcome) => Poll::Ready(outcome),
             first => self.go_on(cx, first),
         };
         core.look_outside(beside);
@@ -116,13 +118,21 @@ where
     S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L + Copy,
     L: Future<Output = Outcome<T, E>>,
 {
+    /// Takes the time at which the first lane begins, before its first poll takes any.
+    #[cold]
+    #[inline(never)]
+    fn begin(self: Pin<&mut Self>) {
+        let this = self.project();
+        *this.lanes = Some(Lanes::new(this.hedge, *this.call, *this.next, *this.start, this.call.now()));
+    }
+
     /// Everything but a first lane that decides alone. By value: a reference would keep the outcome of that in memory too.
     #[cold]
     #[inline(never)]
     fn go_on(self: Pin<&mut Self>, cx: &mut Context<'_>, first: Poll<Outcome<T, E>>) -> Poll<Outcome<T, E>> {
         let mut this = self.project();
         let (hedge, call, next, start) = (*this.hedge, *this.call, *this.next, *this.start);
-        let lanes = this.lanes.get_or_insert_with(|| Lanes::new(hedge, call, next, start));
+        let lanes = this.lanes.get_or_insert_with(|| Lanes::new(hedge, call, next, start, Moment::NEVER));
         if let Poll::Ready(outcome) = first {
             this.first.set(None);
             lanes.first_runs = false;
@@ -130,7 +140,7 @@ where
                 return Poll::Ready(decided);
             }
         }
-        if lanes.begun.is_never() {
+        if !lanes.is_open {
             let at = lanes.open();
             this.alarm.set(at);
         }
@@ -164,7 +174,7 @@ where
     S: Fn(Call<'run, E>, N, Option<Draw<'run>>) -> L + Copy,
     L: Future<Output = Outcome<T, E>>,
 {
-    fn new(hedge: &'a Hedge, call: Call<'run, E>, next: N, start: S) -> Self {
+    fn new(hedge: &'a Hedge, call: Call<'run, E>, next: N, start: S, begun: Moment) -> Self {
         Lanes {
             hedge,
             call,
@@ -175,14 +185,17 @@ where
             left: hedge.most(),
             started: 1,
             due: 0,
-            begun: Moment::NEVER,
+            begun,
             first_runs: true,
+            is_open: false,
         }
     }
 
     /// The first lane is pending, or has failed: it may be hedged from now on.
     fn open(&mut self) -> Option<Alarm<'run>> {
-        self.begun = self.call.now();
+        self.is_open = true;
+        // A run that waits knows for how long, also if nothing more may start.
+        let _first_look = self.call.now();
         if !self.may_start() {
             self.left = 0;
         }
@@ -229,9 +242,9 @@ where
         cx: &mut Context<'_>,
     ) -> Option<Outcome<T, E>> {
         let verdict = outcome.verdict();
-        if let (Some(latencies), Verdict::Success | Verdict::Permanent) = (self.hedge.latencies(), verdict) {
-            let now = self.call.now();
-            latencies.answered(now, now.since(begun));
+        if let Some(latencies) = self.hedge.latencies() {
+            let kind = outcome.result.as_ref().err().map(Error::kind);
+            self.learn(latencies, begun, verdict, kind);
         }
         if decides(&outcome) || outcome.is_stopped() {
             match self.call.ended() {
@@ -256,6 +269,22 @@ where
         };
         self.give_up(given_up, cx);
         None
+    }
+
+    /// What the end of a lane says of latencies. Its answer is one; if a limit inside has cut it off, it would have taken longer than
+    /// that. A failure is neither: it has ended by itself, often more quickly than an answer, and no longer wait would have
+    /// made it one. A refusal, and that of a limit that passes in a queue is one, was not sent. What is ended from outside of the lanes
+    /// is dropped, and counted there.
+    fn learn(&self, latencies: &Percentile, begun: Moment, verdict: Verdict, kind: Option<Kind>) {
+        let sample = match (verdict, kind) {
+            (Verdict::Rejected { .. }, _) => return,
+            (_, Some(Kind::TimedOut { .. })) => Percentile::cut_off,
+            (Verdict::Success | Verdict::Permanent, _) => Percentile::answered,
+            _ => return,
+        };
+        // Not the time of this poll: an operation that does not wait takes all of its time within one.
+        let now = self.call.scope().core.look();
+        sample(latencies, now, now.since(begun));
     }
 
     /// Whether a lane is to be started now: one has failed, or the timer has fired.
@@ -338,7 +367,7 @@ where
 impl<T, E, N: Next<T, E>, S, L> Drop for Lanes<'_, '_, T, E, N, S, L> {
     #[inline]
     fn drop(&mut self) {
-        if !self.begun.is_never() {
+        if self.is_open {
             self.cut_off();
         }
     }

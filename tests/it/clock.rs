@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use futures::FutureExt;
 use steadfast::clock::{Clock, TimeSource};
 use steadfast::policy::Policy;
-use steadfast::{CancellationToken, Context, Executor, Retry, Timeout, try_do};
+use steadfast::{CancellationToken, Context, Executor, Hedge, Retry, Timeout, try_do};
 
 use crate::support::{at_rest, err, ms, ok, pending_times, scenario, secs};
 
@@ -77,6 +77,13 @@ fn limits_share_one_reading_of_the_clock() {
 fn each_attempt_reads_the_clock_anew() {
     assert_eq!(asked(|| (Retry::immediate(), Timeout::secs(1)), 1), (2, 0));
     assert_eq!(asked(|| (Retry::immediate(), Timeout::secs(1)), 2), (3, 0));
+}
+
+#[test]
+fn a_hedge_that_follows_latencies_reads_the_clock_before_and_after_and_others_do_not() {
+    assert_eq!(asked(|| Hedge::after(secs(1)), 0), (0, 0));
+    assert_eq!(asked(|| Hedge::with(|_| None), 0), (0, 0));
+    assert_eq!(asked(|| Hedge::percentile(0.9), 0), (2, 0));
 }
 
 #[test]

@@ -11,10 +11,13 @@ use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::{Kind, Limit};
 use steadfast::event::What;
 use steadfast::executor::Stopped;
+use steadfast::judge::classify;
 use steadfast::limit::{Bulkhead, BulkheadConfig};
 use steadfast::operation::{Fault, Operation, faults, with_state, with_token};
 use steadfast::policy::Outcome;
-use steadfast::{Attempt, Budget, CancellationToken, Executor, Hedge, Retry, Timeout, Verdict, op, try_do, try_op};
+use steadfast::{
+    Attempt, Budget, CancellationToken, Error, Executor, Hedge, Retry, Timeout, Verdict, op, try_do, try_op,
+};
 
 use crate::policies::{End, Probe, Refuses};
 use crate::support::{
@@ -777,6 +780,83 @@ fn a_failure_is_no_latency() {
     let missing = faults(|_| async { Err::<(), _>(Fault::Permanent("missing")) });
     clock.block_on(try_do(&cx, missing, hedge.clone())).unwrap_err();
     assert_eq!(hedge.delay(), Some(ms(1)));
+}
+
+/// In the recommended order the limit of an attempt is inside of the hedge, and fires in its lane. Four are answered after 10 ms, and of
+/// six is known that they take longer than 100 ms: that is the half of them, and more.
+#[test]
+fn a_lane_that_ran_into_a_limit_of_its_own_takes_longer_than_that() {
+    let (clock, cx) = at_rest();
+    let cx = cx.once();
+    let delay = |p| {
+        let hedge = Hedge::percentile(p).min_samples(10).ceiling(secs(9));
+        for calls in 0..10 {
+            let script = Script::new(&clock, [if calls < 4 { ok::<_, ()>(7).after(ms(10)) } else { hangs() }]);
+            let chain = (&hedge, Timeout::new(ms(100)));
+            let _ended = clock.block_on(try_do(&cx, |_| script.call_plain(), chain));
+        }
+        hedge.delay()
+    };
+    assert!(delay(0.3).is_some_and(|delay| (ms(9)..=ms(11)).contains(&delay)));
+    assert_eq!(delay(0.5), Some(secs(9)));
+}
+
+#[test]
+fn each_lane_that_ran_into_a_limit_is_a_sample_whatever_a_judge_says() {
+    for verdict in [Verdict::Transient, Verdict::Permanent, Verdict::Ignored] {
+        let (clock, cx) = at_rest();
+        let hedge = Hedge::percentile(0.5).min_samples(2).ceiling(secs(9));
+        let chain = (&hedge, classify(move |_: &Result<(), Error<()>>| verdict), Timeout::new(ms(100)));
+        // Both lanes of one try, or the only one of two.
+        for _ in 0..if verdict == Verdict::Transient { 1 } else { 2 } {
+            assert_eq!(hedge.delay(), None);
+            let run = try_do(&cx, |_| pending::<Result<(), ()>>(), &chain);
+            assert_eq!(clock.block_on(run).unwrap_err().kind(), timed_out(ms(100)));
+        }
+        assert_eq!(hedge.delay(), Some(secs(9)), "{verdict:?}");
+    }
+}
+
+#[test]
+fn a_lane_whose_limit_passed_in_a_queue_is_no_sample() {
+    let (clock, cx) = at_rest();
+    let hedge = Hedge::percentile(0.5).min_samples(1);
+    let bulkhead = Bulkhead::with(BulkheadConfig::new(1).queue(9).max_wait(secs(10)));
+    let _held = bulkhead.try_acquire().unwrap();
+    let chain = (&hedge, Timeout::new(ms(100)), bulkhead);
+    let run = try_do(&cx, |_| std::future::ready(Ok::<_, ()>(7)), chain);
+    assert_eq!(clock.block_on(run).unwrap_err().kind(), timed_out(ms(100)));
+    assert_eq!(hedge.delay(), None);
+}
+
+/// An operation that does not wait takes all of its time within one poll.
+#[test]
+fn a_latency_is_the_time_from_before_the_first_poll_to_after_the_last() {
+    let (clock, cx) = at_rest();
+    let is_known_as = |hedge: &Hedge, latency: Duration| {
+        let delay = hedge.delay().expect("one sample is enough");
+        assert!((latency * 15 / 16..=latency * 17 / 16).contains(&delay), "{delay:?} for {latency:?}");
+    };
+    let hedge = Hedge::percentile(0.5).min_samples(1);
+    let busy = |_| {
+        clock.advance(ms(300));
+        std::future::ready(Ok::<_, ()>(7))
+    };
+    clock.block_on(try_do(&cx, busy, &hedge)).unwrap();
+    is_known_as(&hedge, ms(300));
+
+    // The first try takes long, fails, and is retried in the same poll.
+    let hedge = Hedge::percentile(0.5).min_samples(1);
+    let busy_and_slow = async |attempt: Attempt| {
+        if attempt.number() == 1 {
+            clock.advance(ms(300));
+            return Err(());
+        }
+        clock.clock().sleep(ms(100)).await;
+        Ok(7)
+    };
+    clock.block_on(try_do(&cx, busy_and_slow, (&hedge, Retry::immediate()))).unwrap();
+    is_known_as(&hedge, ms(400));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use steadfast::clock::{ManualClock, Moment};
-use steadfast::{Budget, Executor, Hedge};
+use steadfast::{Budget, Executor, Hedge, Timeout};
 
 use crate::support::{Dice, at_rest, ms};
 
@@ -89,6 +89,30 @@ fn the_extra_load_follows_the_percentile() {
         let hedged = replicas(Some(Hedge::percentile(p)), None);
         assert!((least..=most).contains(&hedged.extra), "p{p}: {}", hedged.extra);
     }
+}
+
+/// Some calls hang wherever they are sent, until the limit of each attempt ends them. If those were left out, a fifth of the others would
+/// be hedged besides.
+#[test]
+fn calls_that_hang_in_every_lane_do_not_raise_the_extra_load_above_the_percentile() {
+    let (clock, _) = at_rest();
+    let (dice, attempts) = (Dice::new(7), AtomicU32::new(0));
+    let chain = (Hedge::percentile(0.8), Timeout::secs(1));
+    let executor = Executor::builder("model").policies(chain).clock(&clock).unbudgeted().build().unwrap();
+    for _ in 0..CALLS {
+        let hangs = dice.unit() < 0.08;
+        let run = executor.run(|_| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            let answered = clock.clock().sleep(if hangs { Duration::MAX } else { latency(&dice) });
+            async move {
+                answered.await;
+                Ok::<_, ()>(())
+            }
+        });
+        assert_eq!(clock.block_on(run).is_err(), hangs);
+    }
+    let extra = f64::from(attempts.into_inner()) / CALLS as f64 - 1.0;
+    assert!((0.12..=0.2).contains(&extra), "{extra}");
 }
 
 #[test]
