@@ -2,15 +2,12 @@
 
 use std::collections::VecDeque;
 use std::future::ready;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context as TaskContext, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::future::join_all;
-use proptest::prelude::*;
-use steadfast::clock::{Clock, ManualClock, TimeSource};
+use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::Kind;
 use steadfast::event::What;
 use steadfast::limit::{MAX_FILL_TIME, MAX_RATE, RateLimiter, RateLimiterConfig};
