@@ -137,8 +137,10 @@ struct Waiter {
     weight: u64,
     /// From when it was polled and had to wait.
     place: Option<u64>,
-    acquire: Spawn<Pin<Box<dyn Future<Output = Result<(), Refusal>>>>>,
+    acquire: Spawn<Acquire>,
 }
+
+type Acquire = Pin<Box<dyn Future<Output = Result<(), Refusal>>>>;
 
 #[derive(Debug)]
 struct Admission {
@@ -166,7 +168,7 @@ impl History {
             }
             Step::Acquire(weight) => {
                 let (limiter, weight) = (self.limiter.clone(), weight.min(self.rate.burst));
-                let acquire = Box::pin(async move { limiter.acquire_many(weight).await });
+                let acquire: Acquire = Box::pin(async move { limiter.acquire_many(weight).await });
                 self.waiting.push(Waiter { weight, place: None, acquire: spawn(acquire) });
                 // Several come at the same moment.
                 if self.order.random_bool(0.3) {
@@ -179,7 +181,7 @@ impl History {
                     self.admit(weight, None, queued);
                 }
             }
-            Step::Leave(who) if self.waiting.is_empty() => _ = who,
+            Step::Leave(_) if self.waiting.is_empty() => {}
             Step::Leave(who) => drop(self.waiting.swap_remove(who % self.waiting.len())),
             Step::Back(step) => *self.off.lock().unwrap() -= ms(step).as_nanos() as i64,
             Step::Ahead(step) => {
