@@ -236,6 +236,17 @@ async fn a_pending_operation_under_a_limit_allocates_nothing_of_ours_on_tokios_c
     assert_eq!(allocations(|| finish(executor.run(pending_once)).unwrap()), 0);
 }
 
+/// The first lane waits, and so does the timer of the next one.
+#[tokio::test(start_paused = true)]
+async fn a_hedge_whose_timer_runs_allocates_nothing_of_ours_on_tokios_clock() {
+    for hedge in [Hedge::after(Duration::from_secs(1)), Hedge::with(|_| Some(Duration::from_secs(1)))] {
+        let executor =
+            Executor::builder("allocations").policies((Retry::exponential(), hedge)).clock(Clock::tokio()).build();
+        let executor = executor.unwrap();
+        assert_eq!(allocations(|| finish(executor.run(pending_once)).unwrap()), 0);
+    }
+}
+
 #[test]
 fn an_observer_costs_no_allocation_for_any_event() {
     let build = || {

@@ -238,7 +238,35 @@ fn settings_that_cannot_work_let_nothing_through() {
     drop(permits);
     assert_eq!(most.resize(0).unwrap_err().field(), "permits");
     assert_eq!(most.resize(usize::MAX).unwrap_err().field(), "permits");
-    assert_eq!(Executor::builder("x").policies(Bulkhead::new(1).named("")).build().unwrap_err().field(), "name");
+    assert_a_name_that_cannot_work_is_refused_everywhere();
+}
+
+/// Free or busy, with a queue or without.
+fn assert_a_name_that_cannot_work_is_refused_everywhere() {
+    let (clock, cx) = at_rest();
+    for config in [BulkheadConfig::new(1), BulkheadConfig::new(1).queue(10)] {
+        let named = Bulkhead::with(config);
+        named.bind(&clock).unwrap();
+        let unnamed = named.clone().named("");
+        assert_eq!(Executor::builder("x").policies(unnamed.clone()).build().unwrap_err().field(), "name");
+        let entries = || {
+            let run = try_do(&cx, |_| ready(Ok::<_, ()>(())), &unnamed);
+            assert_eq!(clock.block_on(run).unwrap_err().kind(), Kind::Misconfigured);
+            let refused = [
+                unnamed.try_acquire().unwrap_err(),
+                assert_ready_err!(spawn(unnamed.acquire()).poll()),
+                assert_ready_err!(spawn(unnamed.acquire_with(&cx)).poll()),
+            ];
+            for refused in refused {
+                assert_eq!((refused.kind(), refused.config().unwrap().field()), (Kind::Misconfigured, "name"));
+            }
+        };
+        entries();
+        let busy = named.try_acquire().unwrap();
+        entries();
+        drop(busy);
+        assert_all_free(&named);
+    }
 }
 
 /// Lines 101 of the first part and 115 of the second.

@@ -46,6 +46,7 @@ mod operation;
 mod policies;
 mod policy;
 mod rate_limiter;
+mod rate_limiter_bound;
 mod recovery;
 mod regressions;
 mod registry;

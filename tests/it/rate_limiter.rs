@@ -2,15 +2,12 @@
 
 use std::collections::VecDeque;
 use std::future::ready;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context as TaskContext, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::future::join_all;
-use proptest::prelude::*;
-use steadfast::clock::{Clock, ManualClock, TimeSource};
+use steadfast::clock::{Clock, ManualClock};
 use steadfast::error::Kind;
 use steadfast::event::What;
 use steadfast::limit::{MAX_FILL_TIME, MAX_RATE, RateLimiter, RateLimiterConfig};
@@ -21,6 +18,7 @@ use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready, assert_ready_err, assert_ready_ok};
 
 use crate::policies::Probe;
+use crate::rate_limiter_bound::Skewed;
 use crate::support::{Recorder, at_rest, mins, ms, ok, scenario, secs};
 
 fn limited(wait: Duration) -> Kind {
@@ -102,8 +100,34 @@ fn settings_that_cannot_work_let_nothing_through() {
         assert_eq!(clock.block_on(run).unwrap_err().kind(), Kind::Misconfigured);
         assert!(limiter.reconfigure(RateLimiterConfig::per_second(1)).is_err(), "it never began");
     }
-    let unnamed = RateLimiter::per_second(1).named("");
-    assert_eq!(unnamed.try_acquire().unwrap_err().config().unwrap().field(), "name");
+    assert_a_name_that_cannot_work_is_refused_everywhere();
+}
+
+/// With tokens and without, with a queue or without.
+fn assert_a_name_that_cannot_work_is_refused_everywhere() {
+    for wait in [secs(0), secs(10)] {
+        let (named, clock) = limiter(RateLimiterConfig::per_second(1).max_wait(wait));
+        let cx = Context::new().with_clock(&clock);
+        let unnamed = named.clone().named("");
+        let built = Executor::builder("x").policies(unnamed.clone()).clock(&clock).build();
+        assert_eq!(built.unwrap_err().field(), "name");
+        for left in [1, 0] {
+            let run = try_do(&cx, |_| ready(Ok::<_, ()>(())), &unnamed);
+            assert_eq!(clock.block_on(run).unwrap_err().kind(), Kind::Misconfigured);
+            let refused = [
+                unnamed.try_acquire().unwrap_err(),
+                unnamed.try_acquire_many(1).unwrap_err(),
+                assert_ready_err!(spawn(unnamed.acquire()).poll()),
+                assert_ready_err!(spawn(unnamed.acquire_many(1)).poll()),
+                assert_ready_err!(spawn(unnamed.acquire_with(&cx, 1)).poll()),
+            ];
+            for refused in refused {
+                assert_eq!((refused.kind(), refused.config().unwrap().field()), (Kind::Misconfigured, "name"));
+            }
+            assert_eq!((named.available(), named.queued()), (left, 0));
+            let _taken = named.try_acquire();
+        }
+    }
 }
 
 #[test]
@@ -526,27 +550,6 @@ fn a_limit_inside_of_others_makes_the_run_longer_by_its_wait() {
     assert_eq!(waits.limit(None), None);
 }
 
-/// A source that can be set back. Its sleeps end when the manual clock says so.
-struct Skewed {
-    clock: ManualClock,
-    off: Arc<Mutex<i64>>,
-}
-
-impl TimeSource for Skewed {
-    fn now(&self) -> Duration {
-        let nanos = self.clock.now().since(at_rest().0.now()).as_nanos() as i64 + 3_600_000_000_000;
-        Duration::from_nanos((nanos + *self.off.lock().unwrap()) as u64)
-    }
-
-    fn sleep_until(&self, at: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(self.clock.clock().sleep(at.saturating_sub(self.now())))
-    }
-
-    fn wall(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH
-    }
-}
-
 /// Case `wait-hint-explodes-on-clock-skew`.
 #[test]
 fn a_clock_that_steps_back_costs_a_burst_at_most() {
@@ -561,120 +564,26 @@ fn a_clock_that_steps_back_costs_a_burst_at_most() {
     assert!(manual.now().since(at_rest().0.now()) <= secs(1));
 }
 
-/// More than one waiter, some of whom leave, at random: what is admitted keeps to the limit, nobody is lost, and those who
-/// stay are served in their order.
+/// A timer that was set before the clock stepped back does not end a wait that begins anew.
 #[test]
-fn over_any_stretch_of_time_no_more_is_admitted_than_the_burst_and_the_rate() {
-    let config = ProptestConfig { cases: 150, ..ProptestConfig::default() };
-    let step = (0_u64..400, 1_u64..6, 0_u8..10);
-    proptest!(config, |(tokens in 1_u64..40, burst in 1_u64..8, steps in prop::collection::vec(step, 1..120))| {
-        let config = RateLimiterConfig::per_second(tokens).burst(burst).max_wait(secs(2)).queue(20);
-        let (limiter, clock) = limiter(config);
-        let mut waiting: Vec<(u64, u64, tokio_test::task::Spawn<_>)> = Vec::new();
-        let mut admitted: Vec<(Duration, u64, u64)> = Vec::new();
-        let start = clock.now();
-        for (number, (pause, weight, luck)) in (0_u64..).zip(steps) {
-            let weight = weight.min(burst);
-            let until = clock.now() + ms(pause);
-            while clock.now() < until {
-                let before = clock.now();
-                clock.advance(ms(7).min(until.since(before)));
-                poll_all(&mut waiting, clock.now().since(start), &mut admitted);
-            }
-            if luck == 0 && !waiting.is_empty() {
-                drop(waiting.remove(pause as usize % waiting.len()));
-            }
-            if luck == 1 {
-                if limiter.try_acquire_many(weight).is_ok() {
-                    assert!(waiting.is_empty(), "it has passed those who wait");
-                    admitted.push((clock.now().since(start), number, weight));
-                }
-            } else {
-                let limiter = limiter.clone();
-                waiting.push((number, weight, spawn(async move { limiter.acquire_many(weight).await })));
-            }
-            poll_all(&mut waiting, clock.now().since(start), &mut admitted);
-        }
-        for _ in 0..1_000 {
-            clock.advance(ms(7));
-            poll_all(&mut waiting, clock.now().since(start), &mut admitted);
-        }
-        prop_assert!(waiting.is_empty(), "somebody was forgotten");
-        clock.advance(mins(1));
-        prop_assert_eq!((limiter.queued(), clock.sleepers(), limiter.available()), (0, 0, burst));
-        prop_assert!(admitted.is_sorted_by_key(|(_, number, _)| *number), "{:?}", admitted);
-        for first in 0..admitted.len() {
-            let mut sum = 0;
-            for (at, _, weight) in &admitted[first..] {
-                sum += weight;
-                let most = burst as f64 + (*at - admitted[first].0).as_secs_f64() * tokens as f64;
-                prop_assert!(sum as f64 <= most + 1e-6, "{} of {}", sum, most);
-            }
-        }
-    });
-}
-
-type Acquiring<F> = (u64, u64, tokio_test::task::Spawn<F>);
-
-/// Polls those that were woken, or never polled, until nobody is.
-fn poll_all<F>(waiting: &mut Vec<Acquiring<F>>, now: Duration, admitted: &mut Vec<(Duration, u64, u64)>)
-where
-    F: Future<Output = Result<(), steadfast::Refusal>>,
-{
-    loop {
-        let before = waiting.len();
-        waiting.retain_mut(|(number, weight, acquire)| match acquire.poll() {
-            Poll::Ready(Ok(())) => {
-                admitted.push((now, *number, *weight));
-                false
-            }
-            Poll::Ready(Err(_)) => false,
-            Poll::Pending => true,
-        });
-        if waiting.len() == before {
-            return;
-        }
-    }
-}
-
-/// Threads that take and threads that wait and leave, on a real clock: what was taken is what the balance lacks.
-#[test]
-fn threads_get_no_more_than_the_limit_together() {
-    let limiter = RateLimiter::new(RateLimiterConfig::per_second(50_000).burst(100).max_wait(ms(5)).queue(8));
-    let clock = Clock::tokio();
-    let (taken, start) = (AtomicU64::new(0), clock.now());
-    std::thread::scope(|scope| {
-        for thread in 0..4_u64 {
-            let (limiter, taken) = (&limiter, &taken);
-            scope.spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-                runtime.block_on(async {
-                    for round in 0..5_000_u64 {
-                        let weight = 1 + (round + thread) % 3;
-                        let got = if round % 50 != 0 {
-                            limiter.try_acquire_many(weight).is_ok()
-                        } else {
-                            let mut waiting = std::pin::pin!(limiter.acquire_many(weight));
-                            let first = waiting.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
-                            match first {
-                                Poll::Ready(got) => got.is_ok(),
-                                Poll::Pending if round % 100 == 0 => false,
-                                Poll::Pending => waiting.await.is_ok(),
-                            }
-                        };
-                        if got {
-                            taken.fetch_add(weight, Ordering::Relaxed);
-                        }
-                    }
-                });
-            });
-        }
-    });
-    let most = 100.0 + clock.now().since(start).as_secs_f64() * 50_000.0;
-    let taken = taken.load(Ordering::Relaxed);
-    assert!(taken as f64 <= most, "{taken} of {most}");
-    assert!(taken >= 100, "{taken}");
-    assert_eq!(limiter.queued(), 0);
+fn a_timer_from_before_a_step_back_admits_nobody_early() {
+    let (manual, off) = (Clock::manual(), Arc::new(Mutex::new(0)));
+    let config = |n| RateLimiterConfig::per_second(n).burst(1).max_wait(secs(5));
+    let limiter = RateLimiter::new(config(10));
+    limiter.bind(Clock::custom(Skewed { clock: manual.clone(), off: Arc::clone(&off) })).unwrap();
+    limiter.try_acquire().unwrap();
+    let mut waiting = spawn(limiter.acquire());
+    assert_pending!(waiting.poll());
+    // It is to wait for twice as long, and so until the same moment as before.
+    *off.lock().unwrap() = -100_000_000;
+    limiter.reconfigure(config(5)).unwrap();
+    assert!(waiting.is_woken());
+    assert_pending!(waiting.poll());
+    manual.advance(ms(199));
+    assert_pending!(waiting.poll());
+    manual.advance(ms(1));
+    assert_ready_ok!(waiting.poll());
+    assert_eq!(manual.sleepers(), 0);
 }
 
 #[test]

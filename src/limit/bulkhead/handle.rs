@@ -140,7 +140,7 @@ impl Bulkhead {
     /// # Panics
     /// On the tokio and fast clocks, if it has to wait outside of a tokio runtime with a timer.
     pub async fn acquire(&self) -> Result<BulkheadPermit, Refusal> {
-        if self.permits.try_take() {
+        if self.label.is_usable() && self.permits.try_take() {
             return Ok(BulkheadPermit::taken(&self.permits));
         }
         if !self.may_wait() {
@@ -168,7 +168,7 @@ impl Bulkhead {
         if let Some(kind) = ended(cx) {
             return Err(self.refusal(kind));
         }
-        if self.permits.try_take() {
+        if self.label.is_usable() && self.permits.try_take() {
             return Ok(BulkheadPermit::taken(&self.permits));
         }
         if !self.may_wait() {
@@ -250,7 +250,7 @@ impl Bulkhead {
 
     /// Whether there is a queue, and not only because nothing was checked.
     pub(crate) fn may_wait(&self) -> bool {
-        self.queue() > 0 && self.shared.checked.is_ok()
+        self.queue() > 0 && self.shared.checked.is_ok() && self.label.is_usable()
     }
 
     pub(super) fn queue(&self) -> usize {

@@ -51,12 +51,14 @@ pub(super) async fn wait(gate: &Gate, asked: Asked, most: usize, who: impl Waits
     let mut place = Place { gate, ticket: None };
     let mut joined = false;
     let mut timer = pin!(None);
-    let mut due = Moment::NEVER;
+    // When it ends, and the reading that its time is counted from.
+    let (mut due, mut set_at) = (Moment::NEVER, Moment::NEVER);
     // What a timer says counts, also if the clock is a little behind it.
     let mut reached = Moment::from_nanos(0);
     poll_fn(|cx| {
         loop {
-            let now = who.now().max(reached);
+            let read = who.now();
+            let now = read.max(reached);
             if who.is_over(now) {
                 return Poll::Pending;
             }
@@ -72,15 +74,16 @@ pub(super) async fn wait(gate: &Gate, asked: Asked, most: usize, who: impl Waits
                 Step::Refused(wait) => return Poll::Ready(Err(wait)),
                 Step::Behind => return Poll::Pending,
                 Step::FirstUntil(at) => {
-                    if due != at || timer.is_none() {
+                    // Once the clock has stepped back the same moment is later, and the timer that was set for it early.
+                    if due != at || read < set_at {
                         timer.set(Some(who.sleep_until(at)));
-                        due = at;
+                        (due, set_at) = (at, read);
                     }
                     if let Some(sleep) = timer.as_mut().as_pin_mut() {
                         ready!(sleep.poll(cx));
                     }
                     timer.set(None);
-                    reached = at;
+                    (reached, set_at) = (at, Moment::NEVER);
                 }
             }
         }
