@@ -1,11 +1,12 @@
 //! What a rate limiter admits over any stretch of time: with random callers on a clock that steps, and among real threads.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
+use futures::future::{Either, select};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rand::rngs::SmallRng;
@@ -307,11 +308,15 @@ async fn take_and_leave(limiter: &RateLimiter, thread: u64) -> Vec<Stamped> {
         let got = if round % 50 != 0 {
             limiter.try_acquire_many(weight).is_ok()
         } else {
-            let mut waiting = std::pin::pin!(limiter.acquire_many(weight));
+            let mut waiting = pin!(limiter.acquire_many(weight));
             match waiting.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())) {
                 Poll::Ready(got) => got.is_ok(),
                 Poll::Pending if round % 100 == 0 => false,
-                Poll::Pending => waiting.await.is_ok(),
+                // So that one whom nobody wakes is a failure, and not a test without an end.
+                Poll::Pending => match select(waiting, pin!(clock.sleep(secs(20)))).await {
+                    Either::Left((got, _)) => got.is_ok(),
+                    Either::Right(_) => panic!("nobody has woken it"),
+                },
             }
         };
         if got {
