@@ -44,7 +44,7 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// What a new key costs has a bound, and so has what can be known of the others:
 ///
 /// * Keys that are found to be held, or to hold calls back, are put aside, and count as that until they are used or looked at
-///   again. Each new key looks at 8 of each kind again, and if there is no idle key at all of them, as long as that makes no more
+///   again. Each new key looks at 8 of each kind again; where there is no idle key, at all of them, as long as that makes no more
 ///   than 32 looks for each new key so far, of which up to 1,024 are saved up.
 /// * A search goes past 1,024 keys of a part that have to be put aside, and no further. If there are more that it has not come
 ///   to, or if all that may be taken are trials, the new key gets a policy that is not kept: its calls are not refused, and count
