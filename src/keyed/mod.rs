@@ -39,15 +39,15 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// another drained one.
 ///
 /// Beyond half of its capacity, each new key also clears away up to two keys that were used and whose policies are equal to new
-/// ones by now.
+/// ones by now. (A breaker that counts failures in a row alone, and has seen none, passes for one that was never used.)
 ///
 /// What a new key costs has a bound, and so has what can be known of the others:
 ///
 /// * Keys that are found to be held, or to hold calls back, are put aside, and count as that until they are used or looked at
 ///   again. Each new key looks at 8 of each kind again; where there is no idle key, at all of them, as long as that makes no more
 ///   than 32 looks for each new key so far, of which up to 1,024 are saved up.
-/// * A search goes past 1,024 keys of a part that have to be put aside, and no further. If there are more that it has not come
-///   to, or if all that may be taken are trials, the new key gets a policy that is not kept: its calls are not refused, and count
+/// * A search goes past 1,024 keys of a part that have to be put aside, or must not go, and no further. If there are more that it
+///   has not come to, or if there are no others, the new key gets a policy that is not kept: its calls are not refused, and count
 ///   for nothing. The next new key goes on from there.
 ///
 /// A map for at least twice [`MIN_SHARD_CAPACITY`] keys is divided into up to 16 parts, by hash, each with its own lock and its

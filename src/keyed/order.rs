@@ -6,7 +6,8 @@ use super::places::growth;
 ///
 /// What would be a loss is put aside when it is found to be the least recently used. Without lists of their own, such entries
 /// would gather at the end at which room is sought, and hide the others. They are looked at again in rounds, for which there
-/// are two lists of each kind: what the present round has seen, and what it has yet to see.
+/// are two lists of each kind: what the present round has seen, and what it has yet to see. What is idle by then was used less
+/// recently than all that was never put aside; it has a list of its own, which a search goes through first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     /// What was not put aside.
@@ -19,6 +20,8 @@ pub(super) enum List {
     Kept = 3,
     /// Of those, what the present round has seen.
     KeptSeen = 4,
+    /// Put aside, and found to be idle since.
+    Released = 5,
 }
 
 /// Doubly linked lists. Each is a ring that begins and ends at a link of its own, so that taking a slot out needs to know
@@ -74,15 +77,6 @@ impl Order {
         self.push(list, slot);
     }
 
-    /// Moves a slot to the oldest end of a list.
-    pub(super) fn age(&mut self, list: List, slot: usize) {
-        self.take(slot);
-        let (end, link) = (list as u32, index(slot));
-        let oldest = std::mem::replace(&mut self.links[end as usize].newer, link);
-        self.links[oldest as usize].older = link;
-        self.links[link as usize] = Link { older: end, newer: oldest };
-    }
-
     /// Moves all slots of one list to the newest end of another, in their order.
     pub(super) fn append(&mut self, from: List, to: List) {
         let (end, new_end) = (from as u32, to as u32);
@@ -102,9 +96,17 @@ impl Order {
         slot(self.links[list as usize].newer)
     }
 
-    /// The slot that was used next after this one.
-    pub(super) fn newer(&self, of: usize) -> Option<usize> {
-        slot(self.links[index(of) as usize].newer)
+    /// The least recently used slot of those that are not put aside.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.oldest(List::Released).or_else(|| self.oldest(List::Recent))
+    }
+
+    /// The slot that was used next after this one, of those that are not put aside.
+    pub(super) fn next(&self, after: usize) -> Option<usize> {
+        match self.links[index(after) as usize].newer {
+            END_OF_RELEASED => self.oldest(List::Recent),
+            newer => slot(newer),
+        }
     }
 
     fn reserve(&mut self) {
@@ -124,7 +126,9 @@ fn slot(index: u32) -> Option<usize> {
 }
 
 /// The links at which the lists begin and end.
-const ENDS: usize = 5;
+const ENDS: usize = 6;
+
+const END_OF_RELEASED: u32 = List::Released as u32;
 
 #[cfg(all(test, not(steadfast_loom)))]
 mod tests {
@@ -133,7 +137,7 @@ mod tests {
     const SHARE: usize = 100;
 
     fn slots(order: &Order, list: List) -> Vec<usize> {
-        std::iter::successors(order.oldest(list), |&slot| order.newer(slot)).collect()
+        std::iter::successors(order.oldest(list), |&of| slot(order.links[index(of) as usize].newer)).collect()
     }
 
     #[test]
@@ -162,17 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_becomes_the_least_recently_used_one() {
+    fn what_was_released_comes_before_what_was_never_put_aside() {
         let mut order = Order::new(SHARE);
+        let all = |order: &Order| std::iter::successors(order.first(), |&slot| order.next(slot)).collect::<Vec<_>>();
+        assert!(all(&order).is_empty());
         (0..3).for_each(|slot| order.push(List::Recent, slot));
-        order.push(List::Held, 3);
-        for slot in [3, 1, 1, 0] {
-            order.age(List::Recent, slot);
-        }
-        assert_eq!(slots(&order, List::Recent), [0, 1, 3, 2]);
-        assert!(slots(&order, List::Held).is_empty());
-        order.renew(List::Recent, 0);
-        assert_eq!(slots(&order, List::Recent), [1, 3, 2, 0]);
+        (3..6).for_each(|slot| order.push(List::Held, slot));
+        assert_eq!(all(&order), [0, 1, 2]);
+        (3..5).for_each(|slot| order.renew(List::Released, slot));
+        assert_eq!(all(&order), [3, 4, 0, 1, 2]);
+        (0..3).for_each(|slot| order.take(slot));
+        assert_eq!(all(&order), [3, 4]);
+        order.renew(List::Recent, 3);
+        assert_eq!(all(&order), [4, 3]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl<P: Member> Shard<P> {
         let mut cleared = Cleared::default();
         let mut places = cleared.iter_mut();
         for _ in 0..SAMPLE {
-            let Some(oldest) = self.order.oldest(List::Recent) else { break };
+            let Some(oldest) = self.order.first() else { break };
             match self.standing(oldest, search.now) {
                 Standing::Fresh => {
                     let Some(place) = places.next() else { break };
@@ -74,20 +74,28 @@ impl<P: Member> Shard<P> {
         Ok(if most >= Standing::Engaged { self.find_engaged(now) } else { None })
     }
 
-    /// The first of the least recently used entries that are idle, one of the first few that is equal to a new one above all.
+    /// The least recently used entry that is idle, or one of the few behind it if that is equal to a new one.
+    ///
+    /// What is put aside here is in the way of an idle one, and so was used less recently than all that is not put aside. What is
+    /// behind an idle one is in nobody's way, and stays.
     fn find_idle(&mut self, now: Moment) -> Result<Option<usize>, Unfinished> {
         let mut idle = None;
-        let mut next = self.order.oldest(List::Recent);
-        for look in 0..MOST_LOOKS {
-            let Some(slot) = next.filter(|_| idle.is_none() || look < SAMPLE) else { return Ok(idle) };
-            next = self.order.newer(slot);
+        let mut looks = MOST_LOOKS;
+        let mut next = self.order.first();
+        while let Some(slot) = next {
+            if looks == 0 {
+                return idle.map(Some).ok_or(Unfinished);
+            }
+            looks -= 1;
+            next = self.order.next(slot);
             match self.standing(slot, now) {
                 Standing::Fresh | Standing::Unused => return Ok(Some(slot)),
-                Standing::Idle => idle = idle.or(Some(slot)),
-                matters => self.put_aside(slot, matters),
+                Standing::Idle if idle.is_none() => (idle, looks) = (Some(slot), looks.min(SAMPLE - 1)),
+                matters if idle.is_none() => self.put_aside(slot, matters),
+                _ => {}
             }
         }
-        if next.is_none() { Ok(idle) } else { idle.map(Some).ok_or(Unfinished) }
+        Ok(idle)
     }
 
     /// The first of those that were put aside that is idle by now, as far as looking for it is paid for.
@@ -122,14 +130,19 @@ impl<P: Member> Shard<P> {
     }
 
     /// The least recently used of those that were put aside because they held calls back, if it may go. Those that may not are
-    /// put where the search comes last.
+    /// put where the search comes last, and if it comes to the first of them again there are no others.
     fn find_engaged(&mut self, now: Moment) -> Option<usize> {
-        for _ in 0..SAMPLE {
+        let mut first_pinned = None;
+        for _ in 0..MOST_LOOKS {
             let slot = self.order.oldest(List::KeptSeen).or_else(|| self.order.oldest(List::Kept))?;
+            if first_pinned == Some(slot) {
+                return None;
+            }
             match self.standing(slot, now) {
                 Standing::Pinned => self.put_aside(slot, Standing::Pinned),
                 _ => return Some(slot),
             }
+            first_pinned = first_pinned.or(Some(slot));
         }
         None
     }
@@ -151,14 +164,14 @@ impl<P: Member> Shard<P> {
         }
     }
 
-    /// Looks again at an entry that was put aside, and says whether it is idle by now. Such a one goes back to where it was
-    /// found: nothing that was not put aside is used less recently.
+    /// Looks again at an entry that was put aside, and says whether it is idle by now. Such a one goes before all that were not
+    /// put aside.
     fn look_again(&mut self, slot: usize, now: Moment) -> bool {
         match self.standing(slot, now) {
             Standing::InUse => self.order.renew(List::HeldSeen, slot),
             Standing::Engaged | Standing::Pinned => self.order.renew(List::KeptSeen, slot),
             Standing::Fresh | Standing::Unused | Standing::Idle => {
-                self.order.age(List::Recent, slot);
+                self.order.renew(List::Released, slot);
                 return true;
             }
         }

@@ -135,6 +135,37 @@ fn what_was_held_goes_like_all_others_when_it_is_let_go_of() {
 }
 
 #[test]
+fn of_those_that_were_let_go_of_the_least_recently_used_one_goes_first() {
+    let map = beginning(Standing::Idle, 0, 100);
+    let held: Vec<Told> = (0..50).map(|key| map.peek(&key.to_string()).expect("there")).collect();
+    assert_eq!(gone_after(&map, "x", 100), [50]);
+    drop(held);
+    let gone: Vec<usize> = (0..60).flat_map(|added| gone_after(&map, &format!("y{added}"), 100)).collect();
+    assert_eq!(gone, (0..50).chain(51..61).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_that_stood_behind_an_idle_one_does_not_go_before_it() {
+    use Standing::{Engaged, Idle};
+    let map = standing(&[Idle, Idle, Engaged, Idle]);
+    assert_eq!(gone_after(&map, "x", 4), [0]);
+    map.peek("2").expect("kept").stands(Idle);
+    map.get("x").stands(Idle);
+    assert_eq!(gone_after(&map, "y", 4), [1]);
+}
+
+#[test]
+fn one_equal_to_a_new_one_goes_before_an_idle_one_beside_it() {
+    use Standing::{Engaged, Fresh, Idle};
+    for engaged in [0, 8, 9, 14, 15, 16, 17, 30] {
+        let all: Vec<Standing> = std::iter::repeat_n(Engaged, engaged).chain([Idle, Idle, Fresh]).collect();
+        let map = beginning(Idle, 0, all.len());
+        all.iter().enumerate().for_each(|(key, standing)| map.peek(&key.to_string()).expect("there").stands(*standing));
+        assert_eq!(gone_after(&map, "x", all.len()), [engaged + 2], "behind {engaged} engaged ones");
+    }
+}
+
+#[test]
 fn one_of_many_that_were_put_aside_is_found_as_soon_as_it_is_idle() {
     for put_aside in [Standing::Engaged, Standing::Idle] {
         let map = Keyed::<Told>::with_parts((), 500, 1);
@@ -182,11 +213,14 @@ fn if_only_trials_are_found_the_new_key_is_not_kept() {
 
 #[test]
 fn a_trial_is_found_past_any_number_of_others() {
-    let map = standing(&[Standing::Pinned; 50]);
+    let map = beginning(Standing::Pinned, 50, 50);
     map.peek("49").expect("kept").stands(Standing::Engaged);
+    assert_eq!(gone_after(&map, "x", 50), [49]);
+    let map = beginning(Standing::Pinned, 4_000, 4_000);
+    map.peek("3999").expect("kept").stands(Standing::Engaged);
     let tries = (0..20).take_while(|_| map.get("x").0.number != map.get("x").0.number).count();
-    assert!(tries < 20, "each search goes on where the last one has ended");
-    assert!(map.peek("49").is_none());
+    assert!((1..20).contains(&tries), "each search goes on where the last one has ended");
+    assert!(map.peek("3999").is_none());
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl History {
             self.costs[cost as usize] += 1;
         }
         let pinned = before.values().filter(|&&cost| cost == Standing::Pinned).count();
-        assert!(is_kept || pinned >= capacity.min(8), "not kept beside {before:?}");
+        assert!(is_kept || pinned == capacity, "not kept beside {before:?}");
         member
     }
 
