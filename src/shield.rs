@@ -24,9 +24,9 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Drops a waker, which is foreign code too.
-pub(crate) fn discard<W>(waker: W) {
-    shielded(|| drop(waker));
+/// Drops a waker, or what else is the user's: that is foreign code too.
+pub(crate) fn discard<F>(foreign: F) {
+    shielded(|| drop(foreign));
 }
 
 #[cfg(all(test, not(steadfast_loom)))]

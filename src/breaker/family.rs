@@ -1,4 +1,5 @@
 use std::mem;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use super::config::BreakerConfig;
@@ -6,6 +7,7 @@ use super::needs::{LiveNeeds, Needs};
 use super::thresholds::{LiveThresholds, Thresholds};
 use crate::clock::Clock;
 use crate::error::ConfigError;
+use crate::shield::discard;
 use crate::sync::{Mutex, lock};
 use crate::window::Geometry;
 
@@ -28,6 +30,24 @@ pub struct Family {
     checked: Result<(), ConfigError>,
     /// Set by the first use, and never changed: moments of different clocks cannot be compared.
     clock: OnceLock<Clock>,
+}
+
+/// A share in the settings. After a change of them it may be the last one, and then what listeners and predicates own is dropped
+/// with it: foreign code, in the middle of somebody's call. If it panics, that goes no further.
+pub(super) struct Share(Option<Arc<BreakerConfig>>);
+
+impl Deref for Share {
+    type Target = BreakerConfig;
+
+    fn deref(&self) -> &BreakerConfig {
+        self.0.as_ref().expect("taken out when it is dropped, and not before")
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        discard(self.0.take());
+    }
 }
 
 impl Family {
@@ -62,8 +82,8 @@ impl Family {
     }
 
     /// The settings for what is off the path of a closed call. A leaf among the locks: a breaker's own may be held.
-    pub(super) fn config(&self) -> Arc<BreakerConfig> {
-        Arc::clone(&lock(&self.config))
+    pub(super) fn config(&self) -> Share {
+        Share(Some(Arc::clone(&lock(&self.config))))
     }
 
     /// Reads settings without a share in them: that might become the last one, and it is the user's code that goes with it. A

@@ -54,7 +54,7 @@ use crate::window::Geometry;
 
 use super::config::BreakerConfig;
 use super::count_window::CountWindow;
-use super::family::Family;
+use super::family::{Family, Share};
 use super::half_open::{Admission, HalfOpen, Step};
 use super::needs::Needs;
 use super::streak::Streak;
@@ -234,7 +234,7 @@ impl Core {
 
     /// The lock, and the settings to decide by while it is held: those of now, and not of before it was waited for. Bound in this
     /// order they are dropped after the lock, as they have to be: they may be the last to hold what listeners own.
-    fn cold_with_config(&self) -> (Arc<BreakerConfig>, MutexGuard<'_, Cold>) {
+    fn cold_with_config(&self) -> (Share, MutexGuard<'_, Cold>) {
         let cold = self.cold();
         (self.family.config(), cold)
     }

@@ -1,6 +1,5 @@
 //! Closed: counting, and what opens the breaker or lets it pause.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, Kind};
@@ -219,7 +218,7 @@ impl Core {
         if !thresholds.asks() {
             return None;
         }
-        let config: Arc<BreakerConfig> = self.family.config();
+        let config = self.family.config();
         let counts = Counts { rejected: self.rejected(), ..self.counts_of(word, totals) };
         // What the rule does to other breakers is not the doing of this call.
         let mut is_met = false;

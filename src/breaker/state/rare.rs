@@ -28,7 +28,8 @@ pub(super) struct Cold {
 
 impl Rare {
     pub(super) fn new(family: &Family) -> Rare {
-        let times = OpenTimes::new(&family.config());
+        // Others may wait for this to be made, so nobody's settings may be dropped here.
+        let times = family.read_config(OpenTimes::new);
         let cold = Cold { half_open: HalfOpen::new(), times, transitions: TransitionQueue::default() };
         Rare { until: AtomicU64::new(0), span: AtomicU64::new(0), rejected: AtomicU64::new(0), cold: Mutex::new(cold) }
     }

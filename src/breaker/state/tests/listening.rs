@@ -195,3 +195,73 @@ fn a_listener_may_panic_while_its_thread_unwinds() {
     let payload = outcome.join().expect_err("the operation panicked");
     assert_eq!(payload.downcast_ref::<&str>(), Some(&"operation"));
 }
+
+#[test]
+fn settings_that_panic_when_dropped_leave_the_listeners_working() {
+    struct Throws;
+    impl Drop for Throws {
+        fn drop(&mut self) {
+            if !thread::panicking() {
+                std::panic::resume_unwind(Box::new("settings"));
+            }
+        }
+    }
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = || {
+        let told = Arc::clone(&told);
+        move || _ = told.fetch_add(1, Ordering::Relaxed)
+    };
+    let (later, first) = (count(), count());
+    let later = consecutive(1).on_transition(move |_| later());
+    let shared: Arc<OnceLock<Arc<Family>>> = Arc::default();
+    let (throws, family) = (Throws, Arc::clone(&shared));
+    let config = consecutive(1).on_transition(move |_| {
+        let _owned = &throws;
+        first();
+        // What delivers this change has the last share in these settings then.
+        family.get().expect("made before").reconfigure(later.clone()).expect("valid");
+    });
+    let family = shared.get_or_init(|| Arc::new(Family::new(config, false)));
+    let core = Core::new(Arc::clone(family), None);
+    call(&core, End::Failure, at(0));
+    assert_eq!((told.load(Ordering::Relaxed), core.state(at(0))), (1, State::Open));
+    call(&core, End::Success, at(30_000));
+    assert_eq!((told.load(Ordering::Relaxed), core.state(at(30_000))), (3, State::Closed));
+}
+
+/// Others wait for the one who makes what a breaker needs that has tripped, so nothing of the user's may run in there.
+#[test]
+fn no_settings_are_dropped_while_a_breaker_is_made_ready_to_open() {
+    thread_local! {
+        static TRIPPING: std::cell::RefCell<Option<Arc<Core>>> = const { std::cell::RefCell::new(None) };
+    }
+    static TOO_EARLY: AtomicUsize = AtomicUsize::new(0);
+    struct Watches;
+    impl Drop for Watches {
+        fn drop(&mut self) {
+            let tripping = TRIPPING.with_borrow(Option::clone);
+            TOO_EARLY.fetch_add(usize::from(tripping.is_some_and(|core| core.rare.get().is_none())), Ordering::Relaxed);
+        }
+    }
+    let config = || {
+        let watches = Watches;
+        consecutive(1).on_transition(move |_| _ = &watches)
+    };
+    let family = Arc::new(Family::new(config(), true));
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                family.reconfigure(config()).expect("valid");
+            }
+        });
+        for _ in 0..100_000 {
+            let core = Arc::new(Core::new(Arc::clone(&family), None));
+            TRIPPING.set(Some(Arc::clone(&core)));
+            call(&core, End::Failure, at(0));
+            TRIPPING.set(None);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(TOO_EARLY.load(Ordering::Relaxed), 0);
+}
