@@ -130,6 +130,18 @@ impl CountWindow {
         }
     }
 
+    /// Whether the present window holds any call. The first look, at the latest one, mostly says so.
+    pub(super) fn holds_calls(&self) -> bool {
+        let window = self.window();
+        let is_void = |place: u64, number: u64| number_of(place) == number && mark_of(place) == VOID;
+        (window.first..=window.last).rev().any(|number| !is_void(self.place(number).load(Ordering::Relaxed), number))
+    }
+
+    /// Whether any call was ever counted.
+    pub(super) fn was_used(&self) -> bool {
+        self.cursor.load(Ordering::Relaxed) > 0
+    }
+
     /// Fails if the window has moved on.
     fn read_into(&self, held: &mut Held, window: Window) -> bool {
         for number in window.first..=window.last {
@@ -251,8 +263,10 @@ mod tests {
         (0..5).for_each(|_| _ = window.add(true, 3, 0, || true));
         window.begin();
         assert_eq!(window.read(), Held::default());
+        assert!(!window.holds_calls() && window.was_used());
         window.add(false, 3, 0, || true);
         assert_eq!(window.read(), Held { calls: 1, failures: 0 });
+        assert!(window.holds_calls());
     }
 
     #[test]
@@ -260,6 +274,7 @@ mod tests {
         let window = CountWindow::new(3);
         assert!(!window.add(true, 1, 0, || false));
         assert_eq!(window.read(), Held::default());
+        assert!(!window.holds_calls() && !window.was_used());
     }
 
     #[test]
@@ -273,6 +288,11 @@ mod tests {
         };
         assert!(!window.add(true, 3, 0, over));
         assert_eq!(window.read(), Held { calls: 1, failures: 0 });
+        assert!(window.holds_calls(), "one before the void place");
+        window.begin();
+        asked.set(0);
+        assert!(!window.add(true, 3, 0, over));
+        assert!(!window.holds_calls(), "a void place is no call");
     }
 
     #[test]

@@ -6,7 +6,6 @@ use super::config::BreakerConfig;
 use super::family::Family;
 use super::handle::Breaker;
 use super::state::Core;
-use super::transition::Counts;
 use crate::clock::{Clock, Moment};
 use crate::error::ConfigError;
 use crate::keyed::Keyed;
@@ -70,8 +69,7 @@ impl Core {
         if let Some(standing) = self.standing_by_state(now) {
             return standing;
         }
-        let Counts { calls, failures, slow, consecutive_failures, .. } = self.counts(now);
-        if calls + failures + slow + consecutive_failures > 0 || self.remembers(now) {
+        if self.remembers(now) {
             Standing::Idle
         } else if self.was_used() {
             Standing::Fresh

@@ -364,3 +364,13 @@ fn a_map_under_threads_loses_no_failure() {
     let counts = shards.breakers.keys().iter().map(|key| shards.breakers.get(key).counts().calls).collect::<Vec<_>>();
     assert_eq!(counts, [160; 100]);
 }
+
+#[test]
+fn a_key_that_was_never_used_is_not_cleared_away_whatever_its_breaker_counts() {
+    let rules = [TripRule::consecutive(1), TripRule::failure_rate(0.5), TripRule::count_window(10, 0.5)];
+    for rule in rules {
+        let shards = Shards::new(BreakerConfig::default().rule(rule.clone()), 100);
+        (0..100).for_each(|key| drop(shards.breakers.get(&key.to_string())));
+        assert_eq!((shards.breakers.len(), shards.breakers.evictions()), (100, 0), "{rule:?}");
+    }
+}

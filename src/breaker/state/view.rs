@@ -68,17 +68,24 @@ impl Core {
         }
     }
 
-    /// Whether it knows something that its counts do not show: calls however long ago, or openings in a row. Asked under a map's
-    /// lock too.
+    /// Whether one that is closed knows of any call that still counts, or of openings in a row. Asked under a map's lock too, so a
+    /// window of calls is not read as a whole.
     pub(in crate::breaker) fn remembers(&self, now: Moment) -> bool {
-        let has_calls = self.count_window.as_ref().is_some_and(|window| window.read().calls > 0);
+        let word = self.word();
+        let in_time =
+            self.place(word, now).map(|place| self.tally.read(place.bucket().epoch(), &self.family.thresholds()).1);
+        let Counts { calls, slow, consecutive_failures, .. } = self.counts_of(word, in_time.unwrap_or_default());
         let are_in_a_row = |cold: &Cold| self.family.read_config(|config| cold.times.are_in_a_row(config, now));
-        has_calls || self.rare.get().is_some_and(|rare| are_in_a_row(&lock(&rare.cold)))
+        calls + slow + consecutive_failures > 0
+            || self.count_window.as_ref().is_some_and(|window| window.holds_calls())
+            || self.rare.get().is_some_and(|rare| are_in_a_row(&lock(&rare.cold)))
     }
 
-    /// Whether it has ever counted anything, or changed its state.
+    /// Whether it has counted anything, or changed its state. Of rows nobody counts the successes: a breaker that counts those
+    /// alone, and has seen no failure, passes for one that was never used.
     pub(in crate::breaker) fn was_used(&self) -> bool {
-        self.word() != Word::FIRST || self.streak.was_used() || self.tally.was_used() || self.count_window.is_some()
+        let has_counted = self.count_window.as_ref().is_some_and(|window| window.was_used());
+        self.word() != Word::FIRST || self.streak.was_used() || self.tally.was_used() || has_counted
     }
 
     pub(super) fn counts_locked(&self, cold: &Cold, now: Moment) -> Counts {
