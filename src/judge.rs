@@ -129,6 +129,7 @@ impl<J> Settings for Judged<J> {
 
 impl<T: Send, E: Send, J: Judgement<T, E>> Policy<T, E> for Judged<J> {
     async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        let _tells = call.tell_if_dropped();
         let outcome = next.call(call.as_judged()).await;
         let mut untold = call.untold(outcome.ruling);
         let outcome = self.judgement.revise(call, outcome);

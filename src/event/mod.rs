@@ -3,7 +3,8 @@
 //! An [`Observer`] is given to an executor and sees every [`Event`] of its runs. What it can rely on:
 //!
 //! * **Complete.** A run that starts is finished, also if its caller drops it or its operation panics. Every attempt that starts is
-//!   finished or abandoned before its run is finished.
+//!   finished or abandoned before its run is finished. (One try at a time, and one for each call, where a policy of your own stands
+//!   inside of a [judging](crate::judge) one.)
 //! * **In order.** The events of one run come one after another, in the order in which things happened, with times that do not go back unless a clock of
 //!   your own does.
 //!   Those of different runs may come at the same time, from different threads.

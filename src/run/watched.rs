@@ -191,6 +191,12 @@ impl<'run, E> Call<'run, E> {
         }
     }
 
+    /// For the outermost policy that judges, as long as it waits for what is inside of it: if that is dropped after the operation has
+    /// ended, nobody was told of the end.
+    pub(crate) fn tell_if_dropped(&self) -> Unjudged<'run, E> {
+        Unjudged(*self)
+    }
+
     /// For the outermost policy that judges: the end of the attempt that nobody was told of, if there is one.
     #[inline]
     pub(crate) fn untold(&self, ruling: Ruling) -> Option<Untold<'run, E>> {
@@ -218,6 +224,18 @@ struct Blame<'run, E>(Call<'run, E>);
 impl<E> Drop for Blame<'_, E> {
     fn drop(&mut self) {
         self.0.attempt_panicked();
+    }
+}
+
+/// Tells of an attempt that has ended, and that nobody will judge.
+pub(crate) struct Unjudged<'run, E>(Call<'run, E>);
+
+impl<E> Drop for Unjudged<'_, E> {
+    fn drop(&mut self) {
+        if self.0.is_observed() && !self.0.is_judged() && self.0.flags().has(UNTOLD) {
+            self.0.flags().clear(UNTOLD);
+            self.0.tell_abandoned();
+        }
     }
 }
 
