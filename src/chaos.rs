@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 use crate::event::What;
 use crate::operation::Answer;
 use crate::outcome::Outcome;
-use crate::policy::{Call, Next, Policy, Settings, Site};
+use crate::policy::{Call, Next, Policy, Settings, Site, discard_now};
 use crate::run::Alarm;
 use crate::verdict::Verdict;
 
@@ -232,10 +232,32 @@ impl<T: Send, E: Send> Policy<T, E> for Chaos<Delay> {
         }
         let outcome = next.call(call).await;
         call.tell_untold(outcome.ruling);
+        let late = Late { next, outcome: Some(outcome) };
         // By a timer of the run, which knows of nearer ones, and which whatever ends the run drops.
         let until = call.scope().core.look() + self.injection.0;
         pin!(Alarm::new(call.scope(), until)).await;
-        outcome
+        late.arrive()
+    }
+}
+
+/// What the operation has ended with, before the caller of the try gets it. If that is never, its value is given up.
+struct Late<T, E, N: Next<T, E>> {
+    next: N,
+    /// Taken out when it arrives.
+    outcome: Option<Outcome<T, E>>,
+}
+
+impl<T, E, N: Next<T, E>> Late<T, E, N> {
+    fn arrive(mut self) -> Outcome<T, E> {
+        self.outcome.take().expect("taken out here alone")
+    }
+}
+
+impl<T, E, N: Next<T, E>> Drop for Late<T, E, N> {
+    fn drop(&mut self) {
+        if let Some(Outcome { result: Ok(value), .. }) = self.outcome.take() {
+            discard_now(self.next, value);
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! The seam: what a policy is, and what it sees of the rest of the chain.
 
+use std::pin::pin;
+use std::task::{Context as TaskContext, Waker};
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::ConfigError;
 pub use crate::outcome::{End, Guard, Outcome, Tail};
 pub use crate::run::{Call, Frame, Reason};
+use crate::shield::shielded;
 use crate::snapshot::PolicySnapshot;
 
 /// Decides what happens to a call: run it, run it again, refuse it, give it up.
@@ -148,6 +151,13 @@ pub trait Next<T, E>: Copy + Send + Sync {
 
     /// Gives up a value that the caller will not get, in whatever way the operation likes to (draining a response, say).
     fn discard(self, value: T) -> impl Future<Output = ()> + Send;
+}
+
+/// Gives up a value while what holds it is dropped: what is not done in one poll is not done, and a panic goes no further.
+pub(crate) fn discard_now<T, E>(next: impl Next<T, E>, value: T) {
+    shielded(|| {
+        let _dropped = pin!(next.discard(value)).poll(&mut TaskContext::from_waker(Waker::noop()));
+    });
 }
 
 /// A policy and the rest of the chain after it.

@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::error::{Error, Kind};
 use crate::event::What;
 use crate::outcome::Mark;
-use crate::policy::{Call, Next, Outcome};
+use crate::policy::{Call, Next, Outcome, discard_now};
 use crate::run::{Alarm, Reason};
 use crate::verdict::Verdict;
 
@@ -383,9 +383,11 @@ impl<T, E, N: Next<T, E>, S, L> Lanes<'_, '_, T, E, N, S, L> {
                 latencies.cut_off(now, now.since(begun));
             }
         }
-        // Whoever ends the run says what the operation has said.
-        if let Some((_, Outcome { result: Err(error), .. })) = self.held.take() {
-            self.call.keep_last(error, 0);
+        match self.held.take().map(|(_, outcome)| outcome.result) {
+            // Whoever ends the run says what the operation has said.
+            Some(Err(error)) => self.call.keep_last(error, 0),
+            Some(Ok(value)) => discard_now(self.next, value),
+            None => {}
         }
     }
 }
