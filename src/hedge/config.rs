@@ -222,8 +222,8 @@ impl Settings for Hedge {
         let inner = inner?;
         let apart = match &self.delay {
             Delay::Fixed(delay) => inner.min(*delay),
-            Delay::Percentile(percentile) => inner.min(percentile.settings.ceiling),
-            Delay::By(_) => inner,
+            // In the warm-up of a percentile too, only the end of one lane may start the next.
+            Delay::Percentile(_) | Delay::By(_) => inner,
         };
         Some(inner.saturating_add(apart.saturating_mul(self.max)))
     }

@@ -278,12 +278,13 @@ impl Settings for Retry {
         self.check()
     }
 
-    /// Every attempt as long as it may be, with the longest waits between them.
+    /// Every attempt as long as it may be, with the longest waits between them. The wait that a refusal names has no bound.
     fn limit(&self, inner: Option<Duration>) -> Option<Duration> {
         let attempt = inner?;
         let pause = self.schedule.cap.max(self.max_retry_after);
         let by_elapsed = self.max_elapsed.saturating_add(attempt);
-        let by_attempts = self.max_attempts.map_or(Duration::MAX, |n| {
+        let bounded = self.max_attempts.filter(|_| self.on_rejection == OnRejection::Stop);
+        let by_attempts = bounded.map_or(Duration::MAX, |n| {
             attempt.saturating_mul(n).saturating_add(pause.saturating_mul(n.saturating_sub(1)))
         });
         Some(by_elapsed.min(by_attempts)).filter(|limit| *limit != Duration::MAX)

@@ -1,5 +1,6 @@
 //! Faults that a critical reading has found, each with the test that showed it.
 
+use std::future::{pending, ready};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
@@ -7,18 +8,22 @@ use std::time::Duration;
 
 use steadfast::breaker::{Breaker, BreakerConfig, State, TripRule};
 use steadfast::error::{Kind, Limit};
-use steadfast::event::{Event, What};
+use steadfast::event::{CutOff, Event, What};
 use steadfast::executor::Stopped;
-use steadfast::limit::BulkheadConfig;
-use steadfast::operation::{FaultExt, Operation, faults, nested, with_token};
+use steadfast::limit::{BulkheadConfig, RateLimiterConfig};
+use steadfast::operation::{Fault, FaultExt, Operation, faults, nested, with_token};
 use steadfast::policy::{Call, End, Next, Outcome, Policy, Settings};
 use steadfast::retry::{Jitter, OnRejection};
 use steadfast::{
-    Attempt, Budget, Bulkhead, CancellationToken, Cause, Clock, Context, Error, Executor, Hedge, Retry, Timeout,
-    Verdict, judge, op, try_do, try_op,
+    Attempt, Budget, Bulkhead, CancellationToken, Cause, Chaos, Clock, Context, Error, Executor, Hedge, RateLimiter,
+    Retry, Timeout, Verdict, fallback, judge, op, try_do, try_op,
 };
 
-use crate::policies::Refuses;
+use tokio_test::assert_pending;
+use tokio_test::task::spawn;
+
+use crate::policies::{self, Probe, Refuses};
+use crate::support::{Recorder, Script, at_rest, throttled};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -410,4 +415,213 @@ fn a_hedge_that_is_started_late_knows_the_time() {
 
     let policies = (Hedge::after(Duration::MAX), Timeout::millis(100));
     assert!(clock.block_on(try_do(&cx, blocks_then_takes(60, 80), policies)).is_ok(), "a lane has all of its own time");
+}
+
+/// Goes on to wait after the operation has ended.
+struct Lingers(Duration);
+
+impl Settings for Lingers {}
+
+impl<T: Send, E: Send> Policy<T, E> for Lingers {
+    async fn run<N: Next<T, E>>(&self, call: Call<'_, E>, next: N) -> Outcome<T, E> {
+        let outcome = next.call(call).await;
+        if !matches!(outcome.verdict(), Verdict::Rejected { .. }) {
+            call.clock().sleep(self.0).await;
+        }
+        outcome
+    }
+}
+
+/// How many attempts have started and how many have ended, of those with this number.
+fn ends_of(recorder: &Recorder, number: u32) -> (usize, usize) {
+    let events = recorder.events();
+    let of_attempt = |is_it: fn(&What) -> bool| events.iter().filter(|(at, what)| *at == number && is_it(what)).count();
+    let is_end = |what: &What| matches!(what, What::AttemptFinished { .. } | What::AttemptAbandoned { .. });
+    (of_attempt(|what| matches!(what, What::AttemptStarted)), of_attempt(is_end))
+}
+
+#[test]
+fn an_attempt_that_has_ended_inside_of_a_judge_is_told_of_if_the_run_is_dropped() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let chain = (judge::retry_if(|_: &&str| true), Lingers(secs(5)));
+    let executor = Executor::builder("x").policies(chain).clock(&clock).observe(recorder.clone()).build().unwrap();
+    let mut run = spawn(executor.run(|_| ready(Err::<(), _>("down"))));
+    assert_pending!(run.poll());
+    assert_eq!(ends_of(&recorder, 1), (1, 0));
+    drop(run);
+    assert_eq!(ends_of(&recorder, 1), (1, 1));
+}
+
+#[test]
+fn no_attempt_ends_that_was_not_started_after_one_that_was_cut_off_inside_of_a_judge() {
+    let (clock, _) = at_rest();
+    let recorder = Recorder::default();
+    let limiter = RateLimiter::new(RateLimiterConfig::per(1, secs(3_600)));
+    let chain = (Retry::fixed(secs(1)), Timeout::secs(2), judge::retry_if(|_: &&str| true), Lingers(secs(5)), limiter);
+    let executor = Executor::builder("x").policies(chain).clock(&clock).observe(recorder.clone()).build().unwrap();
+    let ended = clock.block_on(executor.run(|_| ready(Err::<(), _>("down"))));
+    assert!(matches!(ended.unwrap_err().kind(), Kind::RateLimited { .. }));
+    assert_eq!((ends_of(&recorder, 1), ends_of(&recorder, 2)), ((1, 1), (0, 0)));
+}
+
+struct Value(Arc<AtomicU32>);
+
+impl Value {
+    fn new(live: &Arc<AtomicU32>) -> Value {
+        live.fetch_add(1, SeqCst);
+        Value(Arc::clone(live))
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The most values that there were when an attempt began, of an executor whose chain has no type.
+fn most_values<P: Policy<steadfast::executor::AnyValue, steadfast::executor::AnyError> + 'static>(inner: P) -> u32 {
+    let (clock, _) = at_rest();
+    let (live, most) = (Arc::new(AtomicU32::new(0)), AtomicU32::new(0));
+    let run = op(|attempt: Attempt| {
+        most.fetch_max(live.load(SeqCst), SeqCst);
+        let live = Arc::clone(&live);
+        async move {
+            if attempt.is_hedge() {
+                pending::<()>().await;
+            }
+            Ok::<_, String>(Value::new(&live))
+        }
+    })
+    .classify(|_| Verdict::Transient);
+    let chain = (Retry::immediate().max_attempts(20), Timeout::secs(1), inner);
+    let executor = Executor::builder("x").policies(chain).clock(&clock).unbudgeted().build().unwrap().erase();
+    let ended = clock.block_on(executor.run_op(run));
+    assert!(ended.as_ref().is_err_and(Error::is_timeout), "{:?}", ended.map(|_| ()));
+    assert_eq!(live.load(SeqCst), 0);
+    most.into_inner()
+}
+
+#[test]
+fn values_that_are_cut_off_do_not_pile_up_in_an_erased_executor() {
+    assert_eq!(most_values(Hedge::after(secs(60))), 1, "the one that the first lane has ended with");
+    assert_eq!(most_values(Chaos::delay(1.0, secs(60))), 0);
+}
+
+#[test]
+fn a_retry_that_waits_for_refusals_does_not_say_how_long_that_may_take() {
+    let (clock, cx) = at_rest();
+    let limiter = RateLimiter::new(RateLimiterConfig::per(1, secs(600)));
+    limiter.bind(&clock).unwrap();
+    limiter.try_acquire().unwrap();
+    let retry = Retry::fixed(secs(1)).on_rejection(OnRejection::Wait);
+    assert_eq!(retry.limit(Some(secs(1))), None);
+    assert_eq!(retry.clone().max_elapsed(secs(30)).limit(Some(secs(1))), Some(secs(31)));
+    let begun = clock.now();
+    clock.block_on(try_do(&cx, |_| ready(Ok::<_, String>(())), (retry, limiter, Timeout::secs(1)))).unwrap();
+    assert!(clock.now().since(begun) >= secs(600));
+}
+
+#[test]
+fn a_limit_does_not_rely_on_a_timer_that_is_gone() {
+    let (clock, _) = at_rest();
+    let policies = (
+        Timeout::secs(10),
+        fallback(|_: &Error<&'static str>| pending::<Result<i32, &'static str>>()),
+        Hedge::after(Duration::ZERO),
+        Retry::fixed(secs(1)),
+    );
+    let executor = Executor::builder("x").policies(policies).clock(&clock).build().unwrap();
+    let mut run = spawn(executor.run(faults(|attempt: Attempt| async move {
+        if attempt.is_hedge() { Err(Fault::Fatal("no")) } else { Err(Fault::Throttled("wait", Some(secs(1)))) }
+    })));
+    assert_pending!(run.poll());
+    assert_eq!(clock.sleepers(), 1);
+    clock.advance(secs(10));
+    assert!(run.is_woken());
+    assert!(run.poll().is_ready());
+}
+
+#[test]
+fn nothing_is_announced_to_a_caller_that_left_during_the_attempt() {
+    let (clock, cx) = at_rest();
+    let token = CancellationToken::new();
+    let cx = cx.with_token(token.clone());
+    let told = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&told);
+    let retry = Retry::fixed(secs(1)).on_retry(move |_| _ = count.fetch_add(1, SeqCst));
+    let executor = Executor::builder("x").policies(retry).clock(&clock).build().unwrap();
+    let run = executor.run_with(&cx, |_| {
+        token.cancel();
+        ready(Err::<(), _>("down"))
+    });
+    assert!(clock.block_on(run).unwrap_err().is_cancelled());
+    assert_eq!(told.load(SeqCst), 0);
+}
+
+#[test]
+fn when_the_caller_leaves_no_lane_has_lost() {
+    let (clock, cx) = at_rest();
+    let token = CancellationToken::new();
+    let cx = cx.with_token(token.clone());
+    let recorder = Recorder::default();
+    let builder = Executor::builder("x").policies((Hedge::after(Duration::ZERO), Retry::fixed(secs(1))));
+    let executor = builder.unbudgeted().clock(&clock).observe(recorder.clone()).build().unwrap();
+    let run = executor.run_with(&cx, |attempt| {
+        let token = token.clone();
+        async move {
+            if attempt.is_hedge() {
+                token.cancel();
+                return Err::<(), _>("down");
+            }
+            pending().await
+        }
+    });
+    assert!(clock.block_on(run).unwrap_err().is_cancelled());
+    let events = recorder.events();
+    let abandoned = |what: &What| if let What::AttemptAbandoned { why } = what { Some(*why) } else { None };
+    let abandoned: Vec<CutOff> = events.iter().filter_map(|(_, what)| abandoned(what)).collect();
+    assert_eq!(abandoned, [CutOff::Ended(Cause::Cancelled)], "{events:?}");
+    assert!(!events.iter().any(|(_, what)| matches!(what, What::HedgeWon | What::HedgeLost)));
+}
+
+#[test]
+fn a_wait_that_ends_too_late_is_worth_what_the_last_attempt_was() {
+    let (clock, cx) = at_rest();
+    let probe = Probe::default();
+    let chain = (probe.clone(), Retry::fixed(secs(1)).max_elapsed(secs(3)));
+    let script = Script::<(), _>::new(&clock, [throttled("busy", secs(2))]);
+    let mut run = spawn(try_do(&cx, faults(|_| script.call()), chain));
+    assert_pending!(run.poll());
+    clock.advance(secs(5));
+    assert!(run.poll().is_ready());
+    assert_eq!(probe.ends(), [policies::End::Judged(Verdict::Throttled { retry_after: Some(secs(2)) })]);
+}
+
+/// Something whose answers outlive their runs: the first is worth another attempt.
+struct Rebuilds;
+
+impl Operation<i32, ()> for Rebuilds {
+    async fn call(&self, attempt: Attempt) -> Outcome<i32, ()> {
+        if attempt.is_retry() { Outcome::success(7) } else { Outcome::new(Ok(503), Verdict::Transient) }
+    }
+
+    fn streams(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_permit_is_free_during_the_wait_after_a_value_that_is_given_up() {
+    let (clock, _) = at_rest();
+    let bulkhead = Bulkhead::new(1);
+    let policies = (Retry::fixed(secs(1)), bulkhead.clone());
+    let executor = Executor::builder("x").policies(policies).clock(&clock).build().unwrap();
+    let mut run = spawn(executor.run_op(Rebuilds));
+    assert_pending!(run.poll());
+    assert_eq!(bulkhead.in_flight(), 0);
+    clock.advance(secs(1));
+    assert!(run.poll().is_ready());
+    assert_eq!(bulkhead.in_flight(), 0);
 }
