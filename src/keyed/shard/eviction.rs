@@ -2,9 +2,9 @@
 //!
 //! Entries that hold calls back, or that somebody holds, are put aside when a search comes upon them, and are in the way of no
 //! other. A search goes past any run of them, and takes a constant number of looks in the long run: an entry comes back among
-//! those that a search looks at when it is used, put in or found to be idle, and that has paid for putting it aside again. What
-//! was put aside is looked at again in rounds: a few with each new key, and when there is nothing else to take as many as new
-//! keys have paid for.
+//! those that a search looks at when it is used, put in or found to be idle, and that has paid for putting it aside again. (Only
+//! where nothing is left but trials does each new key look at all of them.) What was put aside is looked at again in rounds: a
+//! few with each new key, and when there is nothing else to take as many as new keys have paid for.
 //!
 //! No search looks at more than a bounded number of entries, since the part is locked. One that has to stop takes nothing, rather
 //! than something whose loss matters while there may be something idle; the next one goes on where it has ended.
@@ -201,7 +201,7 @@ const ASIDE: [(List, List); 2] = [(List::Held, List::HeldSeen), (List::Kept, Lis
 const SAMPLE: usize = 8;
 
 /// How many entries a search for room goes past: 1,024, so that the part is not locked for long. Only as many uses of entries
-/// that are held or hold calls back can make another search take as many looks.
+/// that are held or hold calls back can make another search take as many looks, or as many trials at once, and nothing else.
 const MOST_LOOKS: usize = 1_024;
 
 /// How many looks at what was put aside a new key pays for: 32. What is not needed at once is saved up, so that a part of the
